@@ -1,0 +1,9 @@
+//! Rooms, supervisors, copy lanes, sessions, gates and leases.
+//!
+//! See ARCHITECTURE.md for the map. The pure parts (`room`, `supervisor::core`, `peer::session`,
+//! `copy::schedule`) import neither actix nor tokio and know no clock.
+
+pub mod ids;
+pub mod limits;
+pub mod peer;
+pub mod reason;

@@ -1,0 +1,87 @@
+//! Every limit and deadline of a node, with its default, in one place.
+//!
+//! Reaching a limit gives back-pressure or an error that names the field here. Deadlines are
+//! durations and start when the thing they bound starts; none of them ever returns memory.
+
+use std::time::Duration;
+
+/// How much of everything one node holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Rooms alive or draining on this node, both roles together. `start` waits when it is reached.
+    pub rooms: usize,
+    /// Gates, and with them claims, that can be open or draining at once on this node.
+    pub gates: usize,
+    /// Chunks of one sender room that were pushed and have not landed on every leg.
+    pub chunks_in_flight: usize,
+    /// Claims from one peer that wait for a local `send`.
+    pub early_claims_per_peer: usize,
+    /// Claims that a peer may have open towards this node (the credit it is given).
+    pub claims_per_peer: u32,
+    /// Claims of this node that wait for a peer's credit, per peer.
+    pub claims_waiting_for_credit: usize,
+    /// Pages that draining rooms of one peer may hold before new claims to it are refused.
+    pub quarantined_pages_per_peer: u64,
+    /// Outcomes of ended rooms that are remembered, so that a used key is refused.
+    pub spent_keys: usize,
+    /// Receivers of one sender room.
+    pub receivers: u16,
+    /// Senders of one receiver room.
+    pub senders: u16,
+    /// Pages in one claim or chunk, all pools together.
+    pub pages_per_claim: usize,
+    /// Bytes of one control frame. Bounds what a decode may allocate.
+    pub frame_bytes: usize,
+    /// Reliable frames of one session that may be unacknowledged.
+    pub frames_unacknowledged: usize,
+    /// Jobs that may wait on one copy lane.
+    pub jobs_per_lane: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            rooms: 65_536,
+            gates: 65_536,
+            chunks_in_flight: 1_024,
+            early_claims_per_peer: 4_096,
+            claims_per_peer: 16_384,
+            claims_waiting_for_credit: 65_536,
+            quarantined_pages_per_peer: 1 << 20,
+            spent_keys: 1_000_000,
+            receivers: 256,
+            senders: 256,
+            pages_per_claim: 1 << 20,
+            frame_bytes: 8 << 20,
+            frames_unacknowledged: 1 << 20,
+            jobs_per_lane: 1 << 20,
+        }
+    }
+}
+
+/// How long things may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// From a room's start to its outcome; `None` for no bound but the stall clock.
+    pub outcome: Option<Duration>,
+    /// Bytes posted and none landed.
+    pub stall: Duration,
+    /// From the start of draining to being counted and shown as quarantined.
+    pub drain: Duration,
+    /// How long a claim waits for the local `send`.
+    pub early_claim: Duration,
+    /// How long shutdown waits for rooms to drain before it leaks what is left, and says so.
+    pub shutdown: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Deadlines {
+            outcome: Some(Duration::from_secs(120)),
+            stall: Duration::from_secs(15),
+            drain: Duration::from_secs(5),
+            early_claim: Duration::from_secs(60),
+            shutdown: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Sessions between two nodes: messages, wire codec, the session core and the actor around it.
+
+pub mod message;

@@ -1,0 +1,2 @@
+//! The kvroom program.
+fn main() {}
