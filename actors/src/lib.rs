@@ -7,3 +7,5 @@ pub mod ids;
 pub mod limits;
 pub mod peer;
 pub mod reason;
+pub mod room;
+pub mod supervisor;

@@ -1,0 +1,144 @@
+//! The chunks of a sender room: which were pushed, and which legs each has still to land on.
+
+use crate::ids::{ChunkNo, PoolId};
+use crate::room::event::Chunk;
+use kvroom_kernels::coverage::Coverage;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Chunks {
+    /// By place, so that a repeat is found: (pool, first token, first layer).
+    pushed: BTreeMap<(PoolId, u64, u32), Held>,
+    /// What has been pushed of each pool, in pages of the request.
+    covered: BTreeMap<PoolId, Coverage>,
+    /// Where a chunk ended inside a page: this must be the request's end.
+    ragged: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Held {
+    pub(super) chunk: Chunk,
+    /// Legs on which it has not landed; bound or not.
+    pub(super) legs_left: u16,
+    /// Jobs that carry it now.
+    pub(super) jobs: u32,
+}
+
+/// What a push turned out to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Pushed {
+    New,
+    Repeated,
+}
+
+impl Chunks {
+    /// Takes a chunk in, or says what is wrong with it.
+    pub(super) fn push(&mut self, chunk: Chunk, receivers: u16) -> Result<Pushed, String> {
+        check(&chunk)?;
+        let place = (chunk.pool, chunk.tokens.start, chunk.layers.start);
+        if let Some(held) = self.pushed.get(&place)
+            && held.chunk.tokens == chunk.tokens
+            && held.chunk.layers == chunk.layers
+        {
+            if held.chunk.pages == chunk.pages {
+                return Ok(Pushed::Repeated);
+            }
+            return Err(format!(
+                "chunk {}: tokens {}..{} were pushed before with other pages",
+                chunk.no.0, chunk.tokens.start, chunk.tokens.end
+            ));
+        }
+        let per = u64::from(chunk.page_tokens);
+        let pages = page_range(&chunk)?;
+        let ragged = chunk.tokens.end % per != 0;
+        if let Some(end) = self.ragged
+            && ((ragged && chunk.tokens.end != end) || chunk.tokens.end > end)
+        {
+            return Err(format!(
+                "chunk {}: ends at token {}, but an earlier chunk ended inside a page at {end}, \
+                 which only the request's last one may",
+                chunk.no.0, chunk.tokens.end
+            ));
+        }
+        self.covered
+            .entry(chunk.pool)
+            .or_default()
+            .insert(0, chunk.layers.clone(), pages)
+            .map_err(|overlap| {
+                format!("chunk {}: overlaps what was pushed before: {overlap}", chunk.no.0)
+            })?;
+        if ragged {
+            self.ragged = Some(chunk.tokens.end);
+        }
+        self.pushed.insert(place, Held { chunk, legs_left: receivers, jobs: 0 });
+        Ok(Pushed::New)
+    }
+
+    /// Where a chunk ended inside a page.
+    pub(super) fn ragged(&self) -> Option<u64> {
+        self.ragged
+    }
+
+    /// The largest token any chunk reaches.
+    pub(super) fn end(&self) -> u64 {
+        self.pushed.values().map(|h| h.chunk.tokens.end).max().unwrap_or(0)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Chunk> {
+        self.pushed.values().map(|h| &h.chunk)
+    }
+
+    pub(super) fn find(&mut self, place: Place) -> Option<&mut Held> {
+        self.pushed.get_mut(&place)
+    }
+}
+
+/// Where a chunk is kept.
+pub(super) type Place = (PoolId, u64, u32);
+
+/// The place of a chunk.
+pub(super) fn place(chunk: &Chunk) -> Place {
+    (chunk.pool, chunk.tokens.start, chunk.layers.start)
+}
+
+fn check(chunk: &Chunk) -> Result<(), String> {
+    let ChunkNo(no) = chunk.no;
+    let (start, end) = (chunk.tokens.start, chunk.tokens.end);
+    if start >= end {
+        return Err(format!("chunk {no}: token range {start}..{end} is empty"));
+    }
+    if chunk.layers.start >= chunk.layers.end || chunk.layers.end > chunk.pool_layers {
+        return Err(format!(
+            "chunk {no}: layers {}..{} are not in the pool's 0..{}",
+            chunk.layers.start, chunk.layers.end, chunk.pool_layers
+        ));
+    }
+    if start % u64::from(chunk.page_tokens.max(1)) != 0 {
+        return Err(format!(
+            "chunk {no}: token {start} is not at a page boundary (pages hold {} tokens)",
+            chunk.page_tokens
+        ));
+    }
+    let pages = page_range(chunk)?;
+    let want = pages.end - pages.start;
+    if want as usize != chunk.pages.len() {
+        return Err(format!(
+            "chunk {no}: tokens {start}..{end} fill {want} pages, its lease has {}",
+            chunk.pages.len()
+        ));
+    }
+    Ok(())
+}
+
+fn page_range(chunk: &Chunk) -> Result<std::ops::Range<u32>, String> {
+    let per = u64::from(chunk.page_tokens.max(1));
+    let first = u32::try_from(chunk.tokens.start / per);
+    let end = u32::try_from(chunk.tokens.end.div_ceil(per));
+    match (first, end) {
+        (Ok(first), Ok(end)) => Ok(first..end),
+        _ => Err(format!(
+            "chunk {}: token {} is beyond 2^32 pages",
+            chunk.no.0, chunk.tokens.end
+        )),
+    }
+}

@@ -1,0 +1,120 @@
+//! Claims that came before the local `send`: bounded per peer, oldest first.
+
+use crate::ids::{ClaimNo, PeerRef, RoomKey};
+use crate::peer::message::ClaimTag;
+use crate::room::event::LegTerms;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a claim offers, as the sending side keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Offer {
+    /// The claim's name.
+    pub tag: ClaimTag,
+    /// The gate's slot at the receiver.
+    pub gate: u32,
+    /// Destination pages in it, for people.
+    pub pages: u64,
+}
+
+/// A claim that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Waiting {
+    /// Whose it is.
+    pub peer: PeerRef,
+    /// What it offers.
+    pub offer: Offer,
+    /// What it asks for.
+    pub terms: Arc<LegTerms>,
+}
+
+/// All claims that wait on this shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Early {
+    next: u64,
+    queue: BTreeMap<u64, Waiting>,
+    by_key: BTreeMap<RoomKey, Vec<u64>>,
+    per_peer: BTreeMap<PeerRef, usize>,
+}
+
+impl Early {
+    /// Lets a claim wait; hands it back if its peer has `limit` waiting.
+    pub fn wait(&mut self, waiting: Waiting, limit: usize) -> Result<(), Waiting> {
+        let count = self.per_peer.entry(waiting.peer).or_insert(0);
+        if *count >= limit {
+            return Err(waiting);
+        }
+        *count += 1;
+        self.by_key.entry(waiting.offer.tag.room).or_default().push(self.next);
+        self.queue.insert(self.next, waiting);
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Takes out all claims for a room, in the order they came.
+    pub fn take_room(&mut self, key: RoomKey) -> Vec<Waiting> {
+        let places = self.by_key.remove(&key).unwrap_or_default();
+        places.into_iter().filter_map(|at| self.remove(at)).collect()
+    }
+
+    /// Takes out one claim.
+    pub fn take_claim(&mut self, peer: PeerRef, room: RoomKey, no: ClaimNo) -> Option<Waiting> {
+        let places = self.by_key.get(&room)?;
+        let at = *places.iter().find(|at| {
+            self.queue
+                .get(at)
+                .is_some_and(|w| w.peer == peer && w.offer.tag.id.number == no)
+        })?;
+        self.unlist(room, at);
+        self.remove(at)
+    }
+
+    /// Takes out all claims of a peer.
+    pub fn take_peer(&mut self, peer: PeerRef) -> Vec<Waiting> {
+        let places: Vec<u64> =
+            self.queue.iter().filter(|(_, w)| w.peer == peer).map(|(at, _)| *at).collect();
+        places
+            .into_iter()
+            .filter_map(|at| {
+                let w = self.remove(at)?;
+                self.unlist(w.offer.tag.room, at);
+                Some(w)
+            })
+            .collect()
+    }
+
+    /// All waiting claims, oldest first, with a number that grows with their age's end.
+    pub fn iter(&self) -> impl Iterator<Item = &Waiting> {
+        self.queue.values()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    fn unlist(&mut self, room: RoomKey, at: u64) {
+        if let Some(places) = self.by_key.get_mut(&room) {
+            places.retain(|p| *p != at);
+            if places.is_empty() {
+                self.by_key.remove(&room);
+            }
+        }
+    }
+
+    fn remove(&mut self, at: u64) -> Option<Waiting> {
+        let waiting = self.queue.remove(&at)?;
+        if let Some(count) = self.per_peer.get_mut(&waiting.peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.per_peer.remove(&waiting.peer);
+            }
+        }
+        Some(waiting)
+    }
+}
