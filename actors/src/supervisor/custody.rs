@@ -57,7 +57,12 @@ pub struct Sealed;
 
 impl<L, W> Default for Custody<L, W> {
     fn default() -> Self {
-        Custody { leases: Vec::new(), debts: Vec::new(), sealed: false, proven: false }
+        Custody {
+            leases: Vec::new(),
+            debts: Vec::new(),
+            sealed: false,
+            proven: false,
+        }
     }
 }
 
@@ -67,7 +72,11 @@ impl<L, W> Custody<L, W> {
         if self.leases.capacity() == 0 {
             self.leases.reserve_exact(1);
         }
-        self.leases.push(Lent { held, lease, owed: 0 });
+        self.leases.push(Lent {
+            held,
+            lease,
+            owed: 0,
+        });
     }
 
     /// A claim is about to be opened on `leg`, or a job posted that reads `chunk`.
@@ -81,7 +90,11 @@ impl<L, W> Custody<L, W> {
                 if self.debts.capacity() == 0 {
                     self.debts.reserve_exact(1);
                 }
-                self.debts.push(Debt { leg, owed: 1, last: None });
+                self.debts.push(Debt {
+                    leg,
+                    owed: 1,
+                    last: None,
+                });
             }
         }
         if let Some(lent) = self.lent(carries) {
@@ -126,12 +139,18 @@ impl<L, W> Custody<L, W> {
 
     /// The leases, for the proof. The record is used up.
     pub fn give_back(self, _proof: &Quiescence<W>) -> Vec<(Held, L)> {
-        self.leases.into_iter().map(|lent| (lent.held, lent.lease)).collect()
+        self.leases
+            .into_iter()
+            .map(|lent| (lent.held, lent.lease))
+            .collect()
     }
 
     /// The lease of a chunk that no job carries any more; none while one does.
     pub fn release(&mut self, held: Held) -> Option<L> {
-        let at = self.leases.iter().position(|l| l.held == held && l.owed == 0)?;
+        let at = self
+            .leases
+            .iter()
+            .position(|l| l.held == held && l.owed == 0)?;
         Some(self.leases.swap_remove(at).lease)
     }
 
@@ -142,7 +161,10 @@ impl<L, W> Custody<L, W> {
 
     /// Legs that owe something, and how much.
     pub fn owing(&self) -> impl Iterator<Item = (LegNo, u32)> {
-        self.debts.iter().filter(|d| d.owed > 0).map(|d| (d.leg, d.owed))
+        self.debts
+            .iter()
+            .filter(|d| d.owed > 0)
+            .map(|d| (d.leg, d.owed))
     }
 
     /// What is held.

@@ -45,7 +45,10 @@ impl Early {
             return Err(waiting);
         }
         *count += 1;
-        self.by_key.entry(waiting.offer.tag.room).or_default().push(self.next);
+        self.by_key
+            .entry(waiting.offer.tag.room)
+            .or_default()
+            .push(self.next);
         self.queue.insert(self.next, waiting);
         self.next += 1;
         Ok(())
@@ -54,7 +57,10 @@ impl Early {
     /// Takes out all claims for a room, in the order they came.
     pub fn take_room(&mut self, key: RoomKey) -> Vec<Waiting> {
         let places = self.by_key.remove(&key).unwrap_or_default();
-        places.into_iter().filter_map(|at| self.remove(at)).collect()
+        places
+            .into_iter()
+            .filter_map(|at| self.remove(at))
+            .collect()
     }
 
     /// Takes out one claim.
@@ -71,8 +77,12 @@ impl Early {
 
     /// Takes out all claims of a peer.
     pub fn take_peer(&mut self, peer: PeerRef) -> Vec<Waiting> {
-        let places: Vec<u64> =
-            self.queue.iter().filter(|(_, w)| w.peer == peer).map(|(at, _)| *at).collect();
+        let places: Vec<u64> = self
+            .queue
+            .iter()
+            .filter(|(_, w)| w.peer == peer)
+            .map(|(at, _)| *at)
+            .collect();
         places
             .into_iter()
             .filter_map(|at| {

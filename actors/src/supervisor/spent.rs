@@ -45,7 +45,11 @@ pub struct Remembered<K, V> {
 impl<K: Ord + Copy, V> Remembered<K, V> {
     /// Holds at most `limit` entries.
     pub fn new(limit: usize) -> Self {
-        Remembered { limit, map: BTreeMap::new(), order: VecDeque::new() }
+        Remembered {
+            limit,
+            map: BTreeMap::new(),
+            order: VecDeque::new(),
+        }
     }
 
     /// Remembers the first value told for a key.
@@ -96,7 +100,10 @@ mod tests {
         r.insert(2, 'b');
         assert_eq!(r.get(&1), Some(&'a'));
         r.insert(3, 'c');
-        assert_eq!((r.get(&1), r.get(&2), r.get(&3)), (None, Some(&'b'), Some(&'c')));
+        assert_eq!(
+            (r.get(&1), r.get(&2), r.get(&3)),
+            (None, Some(&'b'), Some(&'c'))
+        );
         assert_eq!(r.len(), 2);
     }
 }

@@ -67,9 +67,18 @@ impl Legs {
         let legs = terms
             .legs
             .into_iter()
-            .map(|plan| Leg { phase: Phase::Asked, wanted: plan.wanted, posted: 0, written: 0 })
+            .map(|plan| Leg {
+                phase: Phase::Asked,
+                wanted: plan.wanted,
+                posted: 0,
+                written: 0,
+            })
             .collect();
-        Legs { legs, total: terms.total, checksum: terms.checksum.then_some(0) }
+        Legs {
+            legs,
+            total: terms.total,
+            checksum: terms.checksum.then_some(0),
+        }
     }
 
     pub(super) fn numbers(&self) -> impl Iterator<Item = LegNo> + use<> {
@@ -107,7 +116,9 @@ impl Legs {
         written: u64,
         out: &mut Vec<Effect<W>>,
     ) {
-        let Some(l) = self.legs.get_mut(usize::from(leg.0)) else { return };
+        let Some(l) = self.legs.get_mut(usize::from(leg.0)) else {
+            return;
+        };
         let (was_stalled, moved) = (l.posted > l.written, written > l.written);
         l.posted = l.posted.max(posted);
         l.written = l.written.max(written);
@@ -118,7 +129,9 @@ impl Legs {
 
     /// Some leg waits for bytes that were posted.
     pub(super) fn stalled(&self) -> bool {
-        self.legs.iter().any(|l| l.phase == Phase::Bound && l.posted > l.written)
+        self.legs
+            .iter()
+            .any(|l| l.phase == Phase::Bound && l.posted > l.written)
     }
 
     /// Starts the stall clock anew, or stops it if nothing is posted.
@@ -138,14 +151,19 @@ impl Legs {
         coverage: Coverage,
         checksum: Option<u64>,
     ) -> Result<bool, Wrong> {
-        let Some(l) = self.legs.get_mut(usize::from(leg.0)) else { return Err(Wrong::Stale) };
+        let Some(l) = self.legs.get_mut(usize::from(leg.0)) else {
+            return Err(Wrong::Stale);
+        };
         if l.phase != Phase::Bound {
             return Err(Wrong::Stale);
         }
         if total != self.total {
             return Err(Wrong::End(Reason::new(
                 Code::LengthMismatch,
-                format!("the claim is for {} tokens, the sender finished at {total}", self.total),
+                format!(
+                    "the claim is for {} tokens, the sender finished at {total}",
+                    self.total
+                ),
             )));
         }
         if let Some(cell) = coverage.first_missing(&l.wanted) {
@@ -157,7 +175,10 @@ impl Legs {
         if let Some(cell) = coverage.first_extra(&l.wanted) {
             return Err(Wrong::End(Reason::new(
                 Code::CoverageOverlap,
-                format!("leg {}: the sender wrote {cell}, which is not its part", leg.0),
+                format!(
+                    "leg {}: the sender wrote {cell}, which is not its part",
+                    leg.0
+                ),
             )));
         }
         match (&mut self.checksum, checksum) {

@@ -26,8 +26,8 @@ use super::event::{Effect, Event, Note, Say, Timer};
 use super::{Outcome, Quiescence, StateName};
 use crate::ids::LegNo;
 use crate::reason::{Code, Reason};
-use legs::{Legs, Phase};
 pub use legs::{LegPlan, Terms};
+use legs::{Legs, Phase};
 
 /// No sender has taken a claim yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -140,7 +140,10 @@ impl Registered {
     #[must_use]
     pub fn bound<W>(mut self, leg: LegNo, _out: &mut Vec<Effect<W>>) -> Transferring<W> {
         self.legs.set(leg, Phase::Bound);
-        Transferring { legs: self.legs, phase: Moving::Arriving }
+        Transferring {
+            legs: self.legs,
+            phase: Moving::Arriving,
+        }
     }
 
     /// The room ends; claims may be under way. `told` is the leg that said so.
@@ -162,9 +165,12 @@ impl<W> Transferring<W> {
                 self.legs.set(leg, Phase::Bound);
                 Receiver::Transferring(self)
             }
-            Event::Complete { leg, total, coverage, checksum }
-                if matches!(self.phase, Moving::Arriving) =>
-            {
+            Event::Complete {
+                leg,
+                total,
+                coverage,
+                checksum,
+            } if matches!(self.phase, Moving::Arriving) => {
                 match self.legs.complete(leg, total, coverage, checksum) {
                     Ok(true) => {
                         out.push(Effect::ClearTimer(Timer::Stall));
@@ -232,7 +238,10 @@ impl<W> Transferring<W> {
     pub fn finish(self, proof: Quiescence<W>, out: &mut Vec<Effect<W>>) -> Done {
         out.push(Effect::ClearTimer(Timer::Outcome));
         for leg in self.legs.numbers() {
-            out.push(Effect::Say { leg, say: Say::Accepted });
+            out.push(Effect::Say {
+                leg,
+                say: Say::Accepted,
+            });
         }
         out.push(Effect::Publish(Outcome::Done));
         out.push(Effect::ReturnLease(proof));
@@ -241,15 +250,13 @@ impl<W> Transferring<W> {
 
     /// Everything arrived, nobody writes any more, and the bytes are wrong.
     #[must_use]
-    pub fn reject(
-        self,
-        reason: Reason,
-        proof: Quiescence<W>,
-        out: &mut Vec<Effect<W>>,
-    ) -> Aborted {
+    pub fn reject(self, reason: Reason, proof: Quiescence<W>, out: &mut Vec<Effect<W>>) -> Aborted {
         out.push(Effect::ClearTimer(Timer::Outcome));
         for leg in self.legs.numbers() {
-            out.push(Effect::Say { leg, say: Say::Rejected(reason.clone()) });
+            out.push(Effect::Say {
+                leg,
+                say: Say::Rejected(reason.clone()),
+            });
         }
         out.push(Effect::Publish(Outcome::Aborted(reason)));
         out.push(Effect::ReturnLease(proof));
@@ -290,7 +297,10 @@ impl<W> Draining<W> {
                 Some(Phase::NotOpened) | None => {}
                 Some(Phase::Open | Phase::Bound | Phase::Complete) => {
                     if told != Some(leg) {
-                        out.push(Effect::Say { leg, say: Say::Abort(reason.clone()) });
+                        out.push(Effect::Say {
+                            leg,
+                            say: Say::Abort(reason.clone()),
+                        });
                     }
                 }
             }
@@ -303,7 +313,11 @@ impl<W> Draining<W> {
         if summing.is_none() {
             out.push(Effect::Seal);
         }
-        Draining { reason, summing, quarantined: false }
+        Draining {
+            reason,
+            summing,
+            quarantined: false,
+        }
     }
 
     fn handle(mut self, event: Event<W>, out: &mut Vec<Effect<W>>) -> Receiver<W> {
@@ -316,7 +330,10 @@ impl<W> Draining<W> {
             // It was numbered before the withdrawal arrived.
             Event::ClaimOpened(leg) => {
                 out.push(Effect::CloseGate(leg));
-                out.push(Effect::Say { leg, say: Say::Abort(self.reason.clone()) });
+                out.push(Effect::Say {
+                    leg,
+                    say: Say::Abort(self.reason.clone()),
+                });
             }
             Event::Timer(Timer::Drain) if !self.quarantined => {
                 self.quarantined = true;
@@ -353,22 +370,33 @@ struct End {
 /// What both live states do alike. Some if the room ends.
 fn live<W>(legs: &mut Legs, event: &Event<W>, out: &mut Vec<Effect<W>>) -> Option<End> {
     match event {
-        Event::Abort(reason) => Some(End { reason: reason.clone(), told: None }),
+        Event::Abort(reason) => Some(End {
+            reason: reason.clone(),
+            told: None,
+        }),
         Event::ClaimOpened(leg) if legs.phase(*leg) == Some(Phase::Asked) => {
             legs.set(*leg, Phase::Open);
             None
         }
         Event::ClaimNotOpened { leg, reason } if legs.phase(*leg) == Some(Phase::Asked) => {
             legs.set(*leg, Phase::NotOpened);
-            Some(End { reason: reason.clone(), told: None })
+            Some(End {
+                reason: reason.clone(),
+                told: None,
+            })
         }
-        Event::Progress { leg, posted, written } if legs.is_under_way(*leg) => {
+        Event::Progress {
+            leg,
+            posted,
+            written,
+        } if legs.is_under_way(*leg) => {
             legs.progress(*leg, *posted, *written, out);
             None
         }
-        Event::PeerEnded { leg, reason } if legs.is_under_way(*leg) => {
-            Some(End { reason: reason.clone(), told: Some(*leg) })
-        }
+        Event::PeerEnded { leg, reason } if legs.is_under_way(*leg) => Some(End {
+            reason: reason.clone(),
+            told: Some(*leg),
+        }),
         // A sender that is out without a word of failure has lost its room.
         Event::PeerOut(leg) if legs.is_under_way(*leg) => Some(End {
             reason: Reason::new(Code::SessionLost, "the sender does not know the claim")
@@ -377,7 +405,10 @@ fn live<W>(legs: &mut Legs, event: &Event<W>, out: &mut Vec<Effect<W>>) -> Optio
         }),
         Event::LegLost { leg, reason } if legs.phase(*leg).is_some() => {
             legs.set(*leg, Phase::Lost);
-            Some(End { reason: reason.clone(), told: None })
+            Some(End {
+                reason: reason.clone(),
+                told: None,
+            })
         }
         Event::Timer(Timer::Outcome) => Some(End {
             reason: Reason::new(Code::DeadlineExceeded, "the room's deadline passed"),

@@ -50,7 +50,7 @@ impl Chunks {
         }
         let per = u64::from(chunk.page_tokens);
         let pages = page_range(&chunk)?;
-        let ragged = chunk.tokens.end % per != 0;
+        let ragged = !chunk.tokens.end.is_multiple_of(per);
         if let Some(end) = self.ragged
             && ((ragged && chunk.tokens.end != end) || chunk.tokens.end > end)
         {
@@ -65,12 +65,22 @@ impl Chunks {
             .or_default()
             .insert(0, chunk.layers.clone(), pages)
             .map_err(|overlap| {
-                format!("chunk {}: overlaps what was pushed before: {overlap}", chunk.no.0)
+                format!(
+                    "chunk {}: overlaps what was pushed before: {overlap}",
+                    chunk.no.0
+                )
             })?;
         if ragged {
             self.ragged = Some(chunk.tokens.end);
         }
-        self.pushed.insert(place, Held { chunk, legs_left: receivers, jobs: 0 });
+        self.pushed.insert(
+            place,
+            Held {
+                chunk,
+                legs_left: receivers,
+                jobs: 0,
+            },
+        );
         Ok(Pushed::New)
     }
 
@@ -81,7 +91,11 @@ impl Chunks {
 
     /// The largest token any chunk reaches.
     pub(super) fn end(&self) -> u64 {
-        self.pushed.values().map(|h| h.chunk.tokens.end).max().unwrap_or(0)
+        self.pushed
+            .values()
+            .map(|h| h.chunk.tokens.end)
+            .max()
+            .unwrap_or(0)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Chunk> {
@@ -113,7 +127,7 @@ fn check(chunk: &Chunk) -> Result<(), String> {
             chunk.layers.start, chunk.layers.end, chunk.pool_layers
         ));
     }
-    if start % u64::from(chunk.page_tokens.max(1)) != 0 {
+    if !start.is_multiple_of(u64::from(chunk.page_tokens.max(1))) {
         return Err(format!(
             "chunk {no}: token {start} is not at a page boundary (pages hold {} tokens)",
             chunk.page_tokens

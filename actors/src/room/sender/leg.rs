@@ -95,7 +95,13 @@ impl Leg {
     /// The cells that a finished job wrote.
     pub(super) fn account(&mut self, spec: &JobSpec) -> Result<(), String> {
         match spec {
-            JobSpec::Pages { section, layers, to, pages, .. } => self
+            JobSpec::Pages {
+                section,
+                layers,
+                to,
+                pages,
+                ..
+            } => self
                 .landed
                 .insert(*section, layers.clone(), *to..to + pages)
                 .map_err(|overlap| overlap.to_string()),

@@ -91,7 +91,9 @@ impl Sender {
     #[must_use]
     pub fn register<W>(receivers: u16, out: &mut Vec<Effect<W>>) -> Sender {
         out.push(Effect::SetTimer(Timer::Outcome));
-        Sender::Registered(Registered { moving: Moving::new(receivers.max(1)) })
+        Sender::Registered(Registered {
+            moving: Moving::new(receivers.max(1)),
+        })
     }
 
     /// The state's name.
@@ -139,7 +141,10 @@ impl Registered {
     /// The first leg is bound.
     #[must_use]
     pub fn begin(self) -> Transferring {
-        Transferring { moving: self.moving, sealed: false }
+        Transferring {
+            moving: self.moving,
+            sealed: false,
+        }
     }
 
     /// The room ends before anything could be copied. `told` is the leg that said so.
@@ -210,23 +215,40 @@ impl Draining {
         let mut legs = Vec::new();
         for (leg, state) in moving.into_legs() {
             if !state.lost && told != Some(leg) {
-                out.push(Effect::Say { leg, say: Say::Failed(reason.clone()) });
+                out.push(Effect::Say {
+                    leg,
+                    say: Say::Failed(reason.clone()),
+                });
             }
-            legs.push(DrainingLeg { leg, landed: state.landed, lost: state.lost });
+            legs.push(DrainingLeg {
+                leg,
+                landed: state.landed,
+                lost: state.lost,
+            });
         }
         out.push(Effect::SetTimer(Timer::Drain));
         out.push(Effect::Seal);
-        Draining { reason, legs, quarantined: false }
+        Draining {
+            reason,
+            legs,
+            quarantined: false,
+        }
     }
 
     fn handle<W>(mut self, event: Event<W>, out: &mut Vec<Effect<W>>) -> Sender {
         match event {
             Event::Quiet(proof) => return Sender::Aborted(self.quiet(proof, out)),
             Event::Bind { leg, .. } => {
-                out.push(Effect::RefuseClaim { leg, reason: self.reason.clone() });
+                out.push(Effect::RefuseClaim {
+                    leg,
+                    reason: self.reason.clone(),
+                });
             }
             Event::Push(chunk) => {
-                out.push(Effect::BounceChunk { chunk: chunk.no, reason: self.reason.clone() });
+                out.push(Effect::BounceChunk {
+                    chunk: chunk.no,
+                    reason: self.reason.clone(),
+                });
             }
             Event::LegLost { leg, .. } => {
                 for l in self.legs.iter_mut().filter(|l| l.leg == leg) {
@@ -254,7 +276,10 @@ impl Draining {
         out.push(Effect::ClearTimer(Timer::Drain));
         for leg in self.legs {
             if !leg.lost {
-                out.push(Effect::Say { leg: leg.leg, say: Say::Quiesced { landed: leg.landed } });
+                out.push(Effect::Say {
+                    leg: leg.leg,
+                    say: Say::Quiesced { landed: leg.landed },
+                });
             }
         }
         out.push(Effect::ReturnLease(proof));
@@ -265,9 +290,15 @@ impl Draining {
 /// What an ended room answers to events that carry something which must go back.
 fn refuse<W>(event: Event<W>, code: Code, out: &mut Vec<Effect<W>>) {
     match event {
-        Event::Bind { leg, .. } => out.push(Effect::RefuseClaim { leg, reason: code.into() }),
+        Event::Bind { leg, .. } => out.push(Effect::RefuseClaim {
+            leg,
+            reason: code.into(),
+        }),
         Event::Push(chunk) => {
-            out.push(Effect::BounceChunk { chunk: chunk.no, reason: code.into() });
+            out.push(Effect::BounceChunk {
+                chunk: chunk.no,
+                reason: code.into(),
+            });
         }
         other => out.push(Effect::Note(Note::Stale(other.name()))),
     }

@@ -40,7 +40,10 @@ pub(super) enum Verdict<W> {
 }
 
 fn end<W>(code: Code, text: impl Into<String>) -> Verdict<W> {
-    Verdict::End { reason: Reason::new(code, text), told: None }
+    Verdict::End {
+        reason: Reason::new(code, text),
+        told: None,
+    }
 }
 
 impl Moving {
@@ -72,7 +75,10 @@ impl Moving {
             Event::Accepted(leg) => self.accepted(leg, out),
             Event::Rejected { leg, reason } | Event::PeerEnded { leg, reason } => {
                 if self.leg(leg).is_some() {
-                    Verdict::End { reason, told: Some(leg) }
+                    Verdict::End {
+                        reason,
+                        told: Some(leg),
+                    }
                 } else {
                     stale("PeerEnded", out)
                 }
@@ -87,19 +93,28 @@ impl Moving {
             Event::Moved { leg, bytes } => match self.leg(leg) {
                 Some(l) => {
                     l.written = l.written.saturating_add(bytes);
-                    let say = Say::Progress { posted: l.posted, written: l.written };
+                    let say = Say::Progress {
+                        posted: l.posted,
+                        written: l.written,
+                    };
                     out.push(Effect::Say { leg, say });
                     Verdict::Go
                 }
                 None => stale("Moved", out),
             },
-            Event::JobOver { leg, job, rest, end } => self.job_over(leg, job, rest, end, out),
+            Event::JobOver {
+                leg,
+                job,
+                rest,
+                end,
+            } => self.job_over(leg, job, rest, end, out),
             Event::Timer(Timer::Outcome) => {
                 end(Code::DeadlineExceeded, "the room's deadline passed")
             }
-            Event::Timer(Timer::Explain) => {
-                end(Code::CopyRefused, "the receiver closed its gate and did not say why")
-            }
+            Event::Timer(Timer::Explain) => end(
+                Code::CopyRefused,
+                "the receiver closed its gate and did not say why",
+            ),
             Event::Quiet(proof) => Verdict::Quiet(proof),
             other => stale(other.name(), out),
         }
@@ -108,7 +123,10 @@ impl Moving {
     fn push<W>(&mut self, chunk: Chunk, out: &mut Vec<Effect<W>>) -> Verdict<W> {
         let no = chunk.no;
         let problem = if let Some(finish) = self.finish {
-            Err(format!("chunk {}: pushed after finish({})", no.0, finish.total))
+            Err(format!(
+                "chunk {}: pushed after finish({})",
+                no.0, finish.total
+            ))
         } else {
             self.chunks.push(chunk.clone(), self.receivers)
         };
@@ -121,7 +139,10 @@ impl Moving {
             }
             Err(text) => {
                 let reason = Reason::new(Code::BadChunk, text);
-                out.push(Effect::BounceChunk { chunk: no, reason: reason.clone() });
+                out.push(Effect::BounceChunk {
+                    chunk: no,
+                    reason: reason.clone(),
+                });
                 return Verdict::End { reason, told: None };
             }
         }
@@ -144,7 +165,10 @@ impl Moving {
             out.push(Effect::RefuseClaim { leg, reason });
             return Verdict::Go;
         }
-        out.push(Effect::Say { leg, say: Say::Bound });
+        out.push(Effect::Say {
+            leg,
+            say: Say::Bound,
+        });
         let fits = self.check_length(&terms);
         self.legs.push((leg, Leg::new(terms)));
         if let Err(text) = fits {
@@ -169,7 +193,10 @@ impl Moving {
             ));
         }
         if terms.rank >= self.receivers {
-            return Err(format!("rank {} of {} receivers", terms.rank, self.receivers));
+            return Err(format!(
+                "rank {} of {} receivers",
+                terms.rank, self.receivers
+            ));
         }
         if self.legs.iter().any(|(_, l)| l.terms.rank == terms.rank) {
             return Err(format!("rank {} has claimed before", terms.rank));
@@ -233,8 +260,16 @@ impl Moving {
             Some(l) if l.phase == Phase::Complete => l.phase = Phase::Accepted,
             _ => return stale("Accepted", out),
         }
-        let accepted = self.legs.iter().filter(|(_, l)| l.phase == Phase::Accepted).count();
-        if accepted == usize::from(self.receivers) { Verdict::AllAccepted } else { Verdict::Go }
+        let accepted = self
+            .legs
+            .iter()
+            .filter(|(_, l)| l.phase == Phase::Accepted)
+            .count();
+        if accepted == usize::from(self.receivers) {
+            Verdict::AllAccepted
+        } else {
+            Verdict::Go
+        }
     }
 
     fn job_over<W>(
@@ -260,7 +295,10 @@ impl Moving {
                 if let Err(text) = state.account(&done.spec) {
                     return end(Code::CoverageOverlap, text);
                 }
-                let say = Say::Progress { posted: state.posted, written: state.written };
+                let say = Say::Progress {
+                    posted: state.posted,
+                    written: state.written,
+                };
                 out.push(Effect::Say { leg, say });
                 if let Some(place) = done.chunk {
                     self.chunk_landed(place, out);
@@ -303,16 +341,26 @@ impl Moving {
             self.next_job += 1;
             state.posted = state.posted.saturating_add(*bytes);
             state.outstanding += 1;
-            let entry = Job { spec: spec.clone(), chunk: Some(place) };
+            let entry = Job {
+                spec: spec.clone(),
+                chunk: Some(place),
+            };
             self.jobs.insert(job, entry);
-            out.push(Effect::Post { leg: *leg, job, spec: spec.clone() });
+            out.push(Effect::Post {
+                leg: *leg,
+                job,
+                spec: spec.clone(),
+            });
         }
         if let Some(held) = self.chunks.find(place) {
             held.jobs += jobs.len() as u32;
             held.legs_left = held.legs_left.saturating_sub(1);
         }
         if !jobs.is_empty() {
-            let say = Say::Progress { posted: state.posted, written: state.written };
+            let say = Say::Progress {
+                posted: state.posted,
+                written: state.written,
+            };
             out.push(Effect::Say { leg: *leg, say });
         } else {
             self.release_if_landed(place, out);
@@ -339,12 +387,12 @@ impl Moving {
 
     /// Moves leg `i` on when everything pushed has landed and `finish` was said.
     fn advance<W>(&mut self, i: usize, out: &mut Vec<Effect<W>>) -> Verdict<W> {
-        let Some(finish) = self.finish else { return Verdict::Go };
+        let Some(finish) = self.finish else {
+            return Verdict::Go;
+        };
         let (leg, state) = (&self.legs[i].0, &self.legs[i].1);
         let leg = *leg;
-        if !matches!(state.phase, Phase::Pages | Phase::Aux)
-            || state.outstanding > 0
-        {
+        if !matches!(state.phase, Phase::Pages | Phase::Aux) || state.outstanding > 0 {
             return Verdict::Go;
         }
         if state.phase == Phase::Pages {
@@ -352,20 +400,36 @@ impl Moving {
             if let Some(cell) = state.landed.first_missing(&wanted) {
                 return end(
                     Code::CoverageIncomplete,
-                    format!("finish({}) was said, but {cell} was never pushed", finish.total),
+                    format!(
+                        "finish({}) was said, but {cell} was never pushed",
+                        finish.total
+                    ),
                 );
             }
             if state.terms.aux {
                 if !finish.aux {
                     return end(
                         Code::BadClaim,
-                        format!("rank {} wants an aux row, finish gave none", state.terms.rank),
+                        format!(
+                            "rank {} wants an aux row, finish gave none",
+                            state.terms.rank
+                        ),
                     );
                 }
                 let job = self.next_job;
                 self.next_job += 1;
-                self.jobs.insert(job, Job { spec: JobSpec::Aux, chunk: None });
-                out.push(Effect::Post { leg, job, spec: JobSpec::Aux });
+                self.jobs.insert(
+                    job,
+                    Job {
+                        spec: JobSpec::Aux,
+                        chunk: None,
+                    },
+                );
+                out.push(Effect::Post {
+                    leg,
+                    job,
+                    spec: JobSpec::Aux,
+                });
                 self.legs[i].1.phase = Phase::Aux;
                 self.legs[i].1.outstanding += 1;
                 return Verdict::Go;
@@ -375,13 +439,20 @@ impl Moving {
         state.phase = Phase::Complete;
         let checksum = state.terms.checksum.then_some(state.checksum);
         let coverage = state.landed.clone();
-        let say = Say::Complete { total: finish.total, coverage, checksum };
+        let say = Say::Complete {
+            total: finish.total,
+            coverage,
+            checksum,
+        };
         out.push(Effect::Say { leg, say });
         Verdict::Go
     }
 
     fn leg(&mut self, leg: LegNo) -> Option<&mut Leg> {
-        self.legs.iter_mut().find(|(no, _)| *no == leg).map(|(_, l)| l)
+        self.legs
+            .iter_mut()
+            .find(|(no, _)| *no == leg)
+            .map(|(_, l)| l)
     }
 }
 

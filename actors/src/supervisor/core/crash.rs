@@ -9,7 +9,9 @@ use crate::supervisor::io::{Counter, Output};
 
 impl<L, W, A> ShardCore<L, W, A> {
     pub(super) fn room_panicked(&mut self, life: LifeId, out: &mut Vec<Output<L, W, A>>) {
-        let Some(l) = self.lives.get_mut(&life) else { return };
+        let Some(l) = self.lives.get_mut(&life) else {
+            return;
+        };
         if l.crashed {
             return;
         }
@@ -38,7 +40,10 @@ impl<L, W, A> ShardCore<L, W, A> {
             }
         }
         out.push(Output::CancelJobs { life });
-        out.push(Output::SetTimer { life, timer: Timer::Drain });
+        out.push(Output::SetTimer {
+            life,
+            timer: Timer::Drain,
+        });
         if let Some(l) = self.lives.get_mut(&life) {
             l.custody.seal();
         }
@@ -51,9 +56,14 @@ impl<L, W, A> ShardCore<L, W, A> {
     }
 
     pub(super) fn timer(&mut self, life: LifeId, timer: Timer, out: &mut Vec<Output<L, W, A>>) {
-        let Some(l) = self.lives.get(&life) else { return };
+        let Some(l) = self.lives.get(&life) else {
+            return;
+        };
         if !l.crashed {
-            out.push(Output::ToRoom { life, event: Event::Timer(timer) });
+            out.push(Output::ToRoom {
+                life,
+                event: Event::Timer(timer),
+            });
         } else if timer == Timer::Drain {
             self.quarantine(life, out);
         }

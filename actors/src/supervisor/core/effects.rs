@@ -30,12 +30,22 @@ impl<L, W, A> ShardCore<L, W, A> {
                 }
             }
             Effect::CloseGate(leg) => out.push(Output::CloseGate { life, leg }),
-            Effect::Sum => out.push(Output::Sum { life }),
+            Effect::Sum => {
+                if let Some(l) = self.lives.get_mut(&life) {
+                    l.summing = true;
+                    out.push(Output::Sum { life });
+                }
+            }
             Effect::RefuseClaim { leg, reason } => self.refuse_claim(life, leg, reason, out),
             Effect::Post { leg, job, spec } => {
                 let carried = carried(&spec);
                 if self.owe(life, leg, Some(carried), out).is_some() {
-                    out.push(Output::Post { life, leg, job, spec });
+                    out.push(Output::Post {
+                        life,
+                        leg,
+                        job,
+                        spec,
+                    });
                 }
             }
             Effect::CancelJobs => out.push(Output::CancelJobs { life }),
@@ -94,23 +104,48 @@ impl<L, W, A> ShardCore<L, W, A> {
     }
 
     pub(super) fn peer_of(&self, life: LifeId, leg: LegNo) -> Option<crate::ids::PeerRef> {
-        self.lives.get(&life)?.legs.get(usize::from(leg.0)).map(|l| l.peer)
+        self.lives
+            .get(&life)?
+            .legs
+            .get(usize::from(leg.0))
+            .map(|l| l.peer)
     }
 
-    pub(super) fn say(&mut self, life: LifeId, leg: LegNo, say: Say, out: &mut Vec<Output<L, W, A>>) {
-        let Some(record) =
-            self.lives.get(&life).and_then(|l| l.legs.get(usize::from(leg.0)))
+    pub(super) fn say(
+        &mut self,
+        life: LifeId,
+        leg: LegNo,
+        say: Say,
+        out: &mut Vec<Output<L, W, A>>,
+    ) {
+        let Some(record) = self
+            .lives
+            .get(&life)
+            .and_then(|l| l.legs.get(usize::from(leg.0)))
         else {
             return;
         };
-        let Some(tag) = record.claim.filter(|_| !record.closed) else { return };
+        let Some(tag) = record.claim.filter(|_| !record.closed) else {
+            return;
+        };
         let peer = record.peer;
         let body = match say {
             Say::Bound => Body::Bound { tag },
-            Say::Progress { posted, written } => Body::Progress { tag, posted, written },
-            Say::Complete { total, coverage, checksum } => {
-                Body::Complete { tag, total, coverage, checksum }
-            }
+            Say::Progress { posted, written } => Body::Progress {
+                tag,
+                posted,
+                written,
+            },
+            Say::Complete {
+                total,
+                coverage,
+                checksum,
+            } => Body::Complete {
+                tag,
+                total,
+                coverage,
+                checksum,
+            },
             Say::Failed(reason) => Body::Failed { tag, reason },
             Say::Quiesced { landed } => Body::Quiesced { tag, landed },
             Say::Accepted => Body::Accepted { tag },
@@ -127,17 +162,34 @@ impl<L, W, A> ShardCore<L, W, A> {
         reason: Reason,
         out: &mut Vec<Output<L, W, A>>,
     ) {
-        let Some(record) =
-            self.lives.get_mut(&life).and_then(|l| l.legs.get_mut(usize::from(leg.0)))
+        let Some(record) = self
+            .lives
+            .get_mut(&life)
+            .and_then(|l| l.legs.get_mut(usize::from(leg.0)))
         else {
             return;
         };
-        let Some(tag) = record.claim.filter(|_| !record.closed) else { return };
+        let Some(tag) = record.claim.filter(|_| !record.closed) else {
+            return;
+        };
         record.closed = true;
         let (peer, gate) = (record.peer, record.gate);
-        let key = ClaimKey { peer, role: Role::Sender, number: tag.id.number };
+        let key = ClaimKey {
+            peer,
+            role: Role::Sender,
+            number: tag.id.number,
+        };
         self.claims.remove(&key);
-        self.refuse_offer(peer, &Offer { tag, gate, pages: 0 }, reason, out);
+        self.refuse_offer(
+            peer,
+            &Offer {
+                tag,
+                gate,
+                pages: 0,
+            },
+            reason,
+            out,
+        );
     }
 
     /// The outcome is out: the key is spent, the next attempt may start.
@@ -147,7 +199,9 @@ impl<L, W, A> ShardCore<L, W, A> {
         outcome: Outcome,
         out: &mut Vec<Output<L, W, A>>,
     ) {
-        let Some(l) = self.lives.get_mut(&life) else { return };
+        let Some(l) = self.lives.get_mut(&life) else {
+            return;
+        };
         if l.outcome.is_some() {
             return;
         }
@@ -158,7 +212,9 @@ impl<L, W, A> ShardCore<L, W, A> {
     }
 
     pub(super) fn quarantine(&mut self, life: LifeId, out: &mut Vec<Output<L, W, A>>) {
-        let Some(l) = self.lives.get_mut(&life) else { return };
+        let Some(l) = self.lives.get_mut(&life) else {
+            return;
+        };
         if !l.quarantined {
             l.quarantined = true;
             for leg in &l.legs {
@@ -175,7 +231,9 @@ impl<L, W, A> ShardCore<L, W, A> {
         proof: Quiescence<W>,
         out: &mut Vec<Output<L, W, A>>,
     ) {
-        let Some(l) = self.lives.remove(&life) else { return };
+        let Some(l) = self.lives.remove(&life) else {
+            return;
+        };
         for leg in &l.legs {
             if l.quarantined
                 && let Some(pages) = self.quarantined.get_mut(&leg.peer)
@@ -185,20 +243,33 @@ impl<L, W, A> ShardCore<L, W, A> {
                     self.quarantined.remove(&leg.peer);
                 }
             }
-            let Some(tag) = leg.claim.filter(|_| !leg.closed) else { continue };
-            let key = ClaimKey { peer: leg.peer, role: l.role, number: tag.id.number };
+            let Some(tag) = leg.claim.filter(|_| !leg.closed) else {
+                continue;
+            };
+            let key = ClaimKey {
+                peer: leg.peer,
+                role: l.role,
+                number: tag.id.number,
+            };
             self.claims.remove(&key);
             if l.role == Role::Sender {
                 out.push(Output::ClaimEnded { peer: leg.peer });
             }
         }
         let leases = l.custody.give_back(&proof);
-        out.push(Output::Return { life, leases, proof, attached: l.attached });
+        out.push(Output::Return {
+            life,
+            leases,
+            proof,
+            attached: l.attached,
+        });
         self.tell_if_empty(out);
     }
 
     pub(super) fn say_quiesced(&mut self, life: LifeId, out: &mut Vec<Output<L, W, A>>) {
-        let Some(l) = self.lives.get(&life) else { return };
+        let Some(l) = self.lives.get(&life) else {
+            return;
+        };
         if l.role != Role::Sender {
             return;
         }

@@ -36,7 +36,10 @@ impl<L, W, A> ShardCore<L, W, A> {
             return self.refuse_offer(peer, &offer, reason, out);
         }
         let tag = offer.tag;
-        match self.early.wait(Waiting { peer, offer, terms }, self.limits.early_claims_per_peer) {
+        match self.early.wait(
+            Waiting { peer, offer, terms },
+            self.limits.early_claims_per_peer,
+        ) {
             Ok(()) => out.push(Output::SetEarlyTimer { peer, tag }),
             Err(w) => {
                 let reason = Reason::new(
@@ -71,26 +74,52 @@ impl<L, W, A> ShardCore<L, W, A> {
             Body::Abort { .. } | Body::Accepted { .. } | Body::Rejected { .. } => Role::Sender,
             _ => Role::Receiver,
         };
-        let key = ClaimKey { peer, role, number: tag.id.number };
-        let at = self.claims.get(&key).copied().filter(|(life, leg)| self.is_claim(*life, *leg, tag));
+        let key = ClaimKey {
+            peer,
+            role,
+            number: tag.id.number,
+        };
+        let at = self
+            .claims
+            .get(&key)
+            .copied()
+            .filter(|(life, leg)| self.is_claim(*life, *leg, tag));
         let Some((life, leg)) = at else {
             return self.message_for_nobody(peer, tag, body, out);
         };
         let event = match body {
             Body::Bound { .. } => Event::Bound(leg),
-            Body::Progress { posted, written, .. } => Event::Progress { leg, posted, written },
-            Body::Complete { total, coverage, checksum, .. } => {
-                Event::Complete { leg, total, coverage, checksum }
-            }
+            Body::Progress {
+                posted, written, ..
+            } => Event::Progress {
+                leg,
+                posted,
+                written,
+            },
+            Body::Complete {
+                total,
+                coverage,
+                checksum,
+                ..
+            } => Event::Complete {
+                leg,
+                total,
+                coverage,
+                checksum,
+            },
             Body::Accepted { .. } => Event::Accepted(leg),
-            Body::Rejected { reason, .. } => Event::Rejected { leg, reason: reason.from_peer() },
-            Body::Failed { reason, .. } | Body::Abort { reason, .. } => {
-                Event::PeerEnded { leg, reason: reason.from_peer() }
-            }
+            Body::Rejected { reason, .. } => Event::Rejected {
+                leg,
+                reason: reason.from_peer(),
+            },
+            Body::Failed { reason, .. } | Body::Abort { reason, .. } => Event::PeerEnded {
+                leg,
+                reason: reason.from_peer(),
+            },
             Body::Quiesced { .. } => Event::PeerOut(leg),
             _ => return,
         };
-        self.to_room(life, event, out);
+        self.tell_room(life, event, out);
     }
 
     /// The number is right; is it the very claim?
@@ -112,7 +141,10 @@ impl<L, W, A> ShardCore<L, W, A> {
             Body::Abort { reason, .. } => {
                 if let Some(w) = self.early.take_claim(peer, tag.room, tag.id.number) {
                     self.remember_abort(tag, reason);
-                    let body = Body::Quiesced { tag, landed: Coverage::new() };
+                    let body = Body::Quiesced {
+                        tag,
+                        landed: Coverage::new(),
+                    };
                     out.push(Output::ToPeer { peer: w.peer, body });
                     out.push(Output::ClaimEnded { peer });
                 } else {
@@ -120,7 +152,10 @@ impl<L, W, A> ShardCore<L, W, A> {
                     if !self.keys.contains_key(&(tag.room, Role::Sender)) {
                         self.remember_abort(tag, reason);
                     }
-                    let body = Body::Quiesced { tag, landed: Coverage::new() };
+                    let body = Body::Quiesced {
+                        tag,
+                        landed: Coverage::new(),
+                    };
                     out.push(Output::ToPeer { peer, body });
                 }
             }
@@ -143,19 +178,33 @@ impl<L, W, A> ShardCore<L, W, A> {
         tag: ClaimTag,
         out: &mut Vec<Output<L, W, A>>,
     ) {
-        let Some(l) = self.lives.get_mut(&life) else { return };
+        let Some(l) = self.lives.get_mut(&life) else {
+            return;
+        };
         let crashed = l.crashed;
-        let Some(record) = l.legs.get_mut(usize::from(leg.0)) else { return };
+        let Some(record) = l.legs.get_mut(usize::from(leg.0)) else {
+            return;
+        };
         record.claim = Some(tag);
         let peer = record.peer;
-        let key = ClaimKey { peer, role: Role::Receiver, number: tag.id.number };
+        let key = ClaimKey {
+            peer,
+            role: Role::Receiver,
+            number: tag.id.number,
+        };
         self.claims.insert(key, (life, leg));
         if crashed {
             let reason = Reason::from(Code::ActorPanicked);
             out.push(Output::CloseGate { life, leg });
-            out.push(Output::ToPeer { peer, body: Body::Abort { tag, reason } });
+            out.push(Output::ToPeer {
+                peer,
+                body: Body::Abort { tag, reason },
+            });
         } else {
-            out.push(Output::ToRoom { life, event: Event::ClaimOpened(leg) });
+            out.push(Output::ToRoom {
+                life,
+                event: Event::ClaimOpened(leg),
+            });
         }
     }
 
@@ -169,12 +218,20 @@ impl<L, W, A> ShardCore<L, W, A> {
             if l.crashed {
                 continue;
             }
-            for (i, leg) in l.legs.iter().enumerate().filter(|(_, leg)| leg.peer == peer) {
+            for (i, leg) in l
+                .legs
+                .iter()
+                .enumerate()
+                .filter(|(_, leg)| leg.peer == peer)
+            {
                 if leg.closed {
                     continue;
                 }
                 let leg = LegNo(i as u16);
-                let event = Event::LegLost { leg, reason: reason.clone() };
+                let event = Event::LegLost {
+                    leg,
+                    reason: reason.clone(),
+                };
                 out.push(Output::ToRoom { life: *life, event });
             }
         }
@@ -185,15 +242,22 @@ impl<L, W, A> ShardCore<L, W, A> {
     /// A new session with the same incarnation: aborts that may have been lost are said again.
     pub(super) fn peer_back(&mut self, peer: PeerRef, out: &mut Vec<Output<L, W, A>>) {
         for l in self.lives.values() {
-            let Some(Outcome::Aborted(reason)) = &l.outcome else { continue };
+            let Some(Outcome::Aborted(reason)) = &l.outcome else {
+                continue;
+            };
             if l.role != Role::Receiver {
                 continue;
             }
             for (leg, _) in l.custody.owing() {
-                let Some(record) = l.legs.get(usize::from(leg.0)) else { continue };
+                let Some(record) = l.legs.get(usize::from(leg.0)) else {
+                    continue;
+                };
                 if let Some(tag) = record.claim.filter(|_| record.peer == peer) {
                     let reason = reason.clone();
-                    out.push(Output::ToPeer { peer, body: Body::Abort { tag, reason } });
+                    out.push(Output::ToPeer {
+                        peer,
+                        body: Body::Abort { tag, reason },
+                    });
                 }
             }
         }

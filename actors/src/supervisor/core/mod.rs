@@ -87,6 +87,8 @@ pub struct Life<L, W, A> {
     quarantined: bool,
     /// The actor panicked; this core ends the life by itself.
     crashed: bool,
+    /// Its destination is being read for a checksum, on a proof that the room holds.
+    summing: bool,
     attached: A,
 }
 
@@ -126,13 +128,19 @@ impl<L, W, A> ShardCore<L, W, A> {
             Input::Push { life, chunk, lease } => match self.open_life(life) {
                 Ok(l) => {
                     l.custody.hold(Held::Chunk(chunk.no), lease);
-                    out.push(Output::ToRoom { life, event: Event::Push(chunk) });
+                    out.push(Output::ToRoom {
+                        life,
+                        event: Event::Push(chunk),
+                    });
                 }
                 Err(reason) => out.push(Output::Bounce { lease, reason }),
             },
             Input::Finish { life, total, aux } => match self.open_life(life) {
                 Ok(l) => {
-                    let event = Event::Finish { total, aux: aux.is_some() };
+                    let event = Event::Finish {
+                        total,
+                        aux: aux.is_some(),
+                    };
                     if let Some(lease) = aux {
                         l.custody.hold(Held::Aux, lease);
                     }
@@ -144,26 +152,58 @@ impl<L, W, A> ShardCore<L, W, A> {
                     }
                 }
             },
-            Input::Abort { life, reason } => self.to_room(life, Event::Abort(reason), out),
+            Input::Abort { life, reason } => self.tell_room(life, Event::Abort(reason), out),
             Input::AbortWhere { which, reason } => self.abort_where(&which, &reason, out),
-            Input::Summed { life, sum } => self.to_room(life, Event::Summed(sum), out),
+            Input::Summed { life, sum } => {
+                if let Some(l) = self.lives.get_mut(&life) {
+                    l.summing = false;
+                }
+                self.tell_room(life, Event::Summed(sum), out);
+                self.prove(life, out);
+            }
             Input::Claim { peer, offer, terms } => self.claim(peer, offer, terms, out),
             Input::Message { peer, body } => self.message(peer, body, out),
             Input::ClaimOpened { life, leg, tag } => self.claim_opened(life, leg, tag, out),
-            Input::ClaimNotOpened { life, leg, reason, witness } => {
-                self.to_room(life, Event::ClaimNotOpened { leg, reason }, out);
+            Input::ClaimNotOpened {
+                life,
+                leg,
+                reason,
+                witness,
+            } => {
+                self.tell_room(life, Event::ClaimNotOpened { leg, reason }, out);
                 self.meet(life, leg, None, witness, out);
             }
             Input::GateClosed { life, leg, witness } => self.meet(life, leg, None, witness, out),
             Input::Moved { life, leg, bytes } => {
-                self.to_room(life, Event::Moved { leg, bytes }, out);
+                self.tell_room(life, Event::Moved { leg, bytes }, out);
             }
-            Input::JobOver { life, leg, job, carried, rest, end, witness } => {
+            Input::JobOver {
+                life,
+                leg,
+                job,
+                carried,
+                rest,
+                end,
+                witness,
+            } => {
                 self.pay(life, leg, Some(carried), witness, out);
-                self.to_room(life, Event::JobOver { leg, job, rest, end }, out);
+                self.tell_room(
+                    life,
+                    Event::JobOver {
+                        leg,
+                        job,
+                        rest,
+                        end,
+                    },
+                    out,
+                );
                 self.prove(life, out);
             }
-            Input::RoomSaid { life, state, effects } => self.room_said(life, state, effects, out),
+            Input::RoomSaid {
+                life,
+                state,
+                effects,
+            } => self.room_said(life, state, effects, out),
             Input::RoomPanicked { life } => self.room_panicked(life, out),
             Input::Timer { life, timer } => self.timer(life, timer, out),
             Input::EarlyTimer { peer, tag } => {
@@ -184,7 +224,7 @@ impl<L, W, A> ShardCore<L, W, A> {
                 self.tell_if_empty(out);
             }
             #[cfg(any(test, feature = "plant"))]
-            Input::Explode { life } => self.to_room(life, Event::Explode, out),
+            Input::Explode { life } => self.tell_room(life, Event::Explode, out),
         }
     }
 
@@ -235,7 +275,7 @@ impl<L, W, A> ShardCore<L, W, A> {
         }
     }
 
-    fn to_room(&mut self, life: LifeId, event: Event<W>, out: &mut Vec<Output<L, W, A>>) {
+    fn tell_room(&mut self, life: LifeId, event: Event<W>, out: &mut Vec<Output<L, W, A>>) {
         if self.lives.get(&life).is_some_and(|l| !l.crashed) {
             out.push(Output::ToRoom { life, event });
         }
@@ -273,22 +313,27 @@ impl<L, W, A> ShardCore<L, W, A> {
 
     /// If everything owed is paid: the proof goes to the room, or, without a room, ends the life.
     fn prove(&mut self, life: LifeId, out: &mut Vec<Output<L, W, A>>) {
-        let Some(l) = self.lives.get_mut(&life) else { return };
-        let Some(proof) = l.custody.quiet() else { return };
+        let Some(l) = self.lives.get_mut(&life) else {
+            return;
+        };
+        if l.summing {
+            return;
+        }
+        let Some(proof) = l.custody.quiet() else {
+            return;
+        };
         if l.crashed {
             self.say_quiesced(life, out);
             self.give_back(life, proof, out);
         } else {
-            out.push(Output::ToRoom { life, event: Event::Quiet(proof) });
+            out.push(Output::ToRoom {
+                life,
+                event: Event::Quiet(proof),
+            });
         }
     }
 
-    fn abort_where(
-        &mut self,
-        which: &Which,
-        reason: &Reason,
-        out: &mut Vec<Output<L, W, A>>,
-    ) {
+    fn abort_where(&mut self, which: &Which, reason: &Reason, out: &mut Vec<Output<L, W, A>>) {
         for (life, l) in &self.lives {
             let hit = l.outcome.is_none()
                 && match which {
@@ -298,7 +343,10 @@ impl<L, W, A> ShardCore<L, W, A> {
                     Which::Peer(peer) => l.legs.iter().any(|leg| leg.peer == *peer),
                 };
             if hit && !l.crashed {
-                out.push(Output::ToRoom { life: *life, event: Event::Abort(reason.clone()) });
+                out.push(Output::ToRoom {
+                    life: *life,
+                    event: Event::Abort(reason.clone()),
+                });
             }
         }
         let waiting: Vec<(PeerRef, Offer)> = self
@@ -313,7 +361,8 @@ impl<L, W, A> ShardCore<L, W, A> {
             .map(|w| (w.peer, w.offer.clone()))
             .collect();
         for (peer, offer) in waiting {
-            self.early.take_claim(peer, offer.tag.room, offer.tag.id.number);
+            self.early
+                .take_claim(peer, offer.tag.room, offer.tag.id.number);
             self.aborted_early.insert(offer.tag.room, reason.clone());
             self.refuse_offer(peer, &offer, reason.clone(), out);
         }

@@ -14,7 +14,14 @@ use std::sync::Arc;
 
 impl<L, W, A> ShardCore<L, W, A> {
     pub(super) fn start(&mut self, start: Start<L, A>, out: &mut Vec<Output<L, W, A>>) {
-        let Start { life, key, tag, pages, attached, role } = start;
+        let Start {
+            life,
+            key,
+            tag,
+            pages,
+            attached,
+            role,
+        } = start;
         let name = match role {
             StartRole::Sender { .. } => Role::Sender,
             StartRole::Receiver { .. } => Role::Receiver,
@@ -24,16 +31,25 @@ impl<L, W, A> ShardCore<L, W, A> {
                 StartRole::Sender { .. } => Vec::new(),
                 StartRole::Receiver { leases, .. } => leases,
             };
-            out.push(Output::StartRefused { why, attached, leases });
+            out.push(Output::StartRefused {
+                why,
+                attached,
+                leases,
+            });
             return;
         }
         let mut effects = Vec::new();
         let mut custody = Custody::default();
         let (room, legs) = match role {
-            StartRole::Sender { receivers } => {
-                (Room::Sender(sender::Sender::register(receivers, &mut effects)), Vec::new())
-            }
-            StartRole::Receiver { terms, peers, leases } => {
+            StartRole::Sender { receivers } => (
+                Room::Sender(sender::Sender::register(receivers, &mut effects)),
+                Vec::new(),
+            ),
+            StartRole::Receiver {
+                terms,
+                peers,
+                leases,
+            } => {
                 for (held, lease) in leases {
                     custody.hold(held, lease);
                 }
@@ -55,6 +71,7 @@ impl<L, W, A> ShardCore<L, W, A> {
                 outcome: None,
                 quarantined: false,
                 crashed: false,
+                summing: false,
                 attached,
             },
         );
@@ -64,7 +81,10 @@ impl<L, W, A> ShardCore<L, W, A> {
         if name == Role::Sender {
             if let Some(reason) = self.aborted_early.get(&key) {
                 let reason = reason.clone();
-                out.push(Output::ToRoom { life, event: Event::Abort(reason) });
+                out.push(Output::ToRoom {
+                    life,
+                    event: Event::Abort(reason),
+                });
             }
             for w in self.early.take_room(key) {
                 self.bind(life, w.peer, w.offer, w.terms, out);
@@ -85,11 +105,16 @@ impl<L, W, A> ShardCore<L, W, A> {
             return Some(StartRefused::RoomExists(key));
         }
         if let Some(outcome) = self.spent.get(&(key, role)) {
-            return Some(StartRefused::KeySpent { key, outcome: *outcome });
+            return Some(StartRefused::KeySpent {
+                key,
+                outcome: *outcome,
+            });
         }
         let limit = self.limits.quarantined_pages_per_peer;
         if let StartRole::Receiver { peers, .. } = start
-            && peers.iter().any(|p| self.quarantined.get(p).is_some_and(|pages| *pages >= limit))
+            && peers
+                .iter()
+                .any(|p| self.quarantined.get(p).is_some_and(|pages| *pages >= limit))
         {
             return Some(StartRefused::LimitReached {
                 limit: "quarantined_pages_per_peer",
@@ -127,11 +152,23 @@ impl<L, W, A> ShardCore<L, W, A> {
         let Ok(leg) = u16::try_from(l.legs.len()).map(LegNo) else {
             return;
         };
-        let key = ClaimKey { peer, role: Role::Sender, number: offer.tag.id.number };
+        let key = ClaimKey {
+            peer,
+            role: Role::Sender,
+            number: offer.tag.id.number,
+        };
         self.claims.insert(key, (life, leg));
-        l.legs.push(LegRecord { peer, claim: Some(offer.tag), gate: offer.gate, closed: false });
+        l.legs.push(LegRecord {
+            peer,
+            claim: Some(offer.tag),
+            gate: offer.gate,
+            closed: false,
+        });
         l.pages += offer.pages;
-        out.push(Output::ToRoom { life, event: Event::Bind { leg, terms } });
+        out.push(Output::ToRoom {
+            life,
+            event: Event::Bind { leg, terms },
+        });
     }
 
     /// A claim gets nothing from this node.
@@ -144,14 +181,28 @@ impl<L, W, A> ShardCore<L, W, A> {
     ) {
         let tag = offer.tag;
         out.push(Output::Count(Counter::ClaimRefused));
-        out.push(Output::ToPeer { peer, body: Body::Failed { tag, reason } });
-        out.push(Output::ToPeer { peer, body: Body::Quiesced { tag, landed: Coverage::new() } });
+        out.push(Output::ToPeer {
+            peer,
+            body: Body::Failed { tag, reason },
+        });
+        out.push(Output::ToPeer {
+            peer,
+            body: Body::Quiesced {
+                tag,
+                landed: Coverage::new(),
+            },
+        });
         out.push(Output::ClaimEnded { peer });
     }
 }
 
 impl LegRecord {
     fn of(peer: PeerRef) -> Self {
-        LegRecord { peer, claim: None, gate: 0, closed: false }
+        LegRecord {
+            peer,
+            claim: None,
+            gate: 0,
+            closed: false,
+        }
     }
 }
