@@ -1,0 +1,157 @@
+//! A lane: the actor that owns a scheduler and copies, on a thread of its own.
+//!
+//! It copies for a bounded number of bytes, then looks at its mailbox, so that a new interactive
+//! job or a cancellation waits for no more than that.
+
+use super::job::Job;
+use super::schedule::{Class, Config, QueueFull, Scheduler, Turn};
+use super::sum::SumJob;
+use crate::ids::{LegNo, LifeId};
+use crate::runtime::stats::Stats;
+use actix::{Actor, AsyncContext, Context, Handler, Message};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes between two looks at the mailbox.
+const STRETCH: u64 = 512 << 10;
+/// Pieces between two looks at the mailbox.
+const TURNS: usize = 64;
+
+/// Told of bytes that landed while a job is still running.
+pub(crate) type Progress = Box<dyn Fn(LifeId, LegNo, u64) + Send>;
+
+/// One copy lane.
+pub(crate) struct Lane {
+    scheduler: Scheduler<Job>,
+    sums: VecDeque<SumJob>,
+    awake: bool,
+    progress: Progress,
+    stats: Arc<Stats>,
+}
+
+/// Work for a lane.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) enum LaneWork {
+    Copy(Class, Box<Job>),
+    Sum(SumJob),
+    /// This life's jobs were cancelled: hand them back before anything else.
+    Cancel(LifeId),
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Step;
+
+/// Hands back everything that waits. Answered when nothing is left.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Drain;
+
+impl Lane {
+    pub(crate) fn new(jobs: usize, progress: Progress, stats: Arc<Stats>) -> Self {
+        let config = Config { capacity: jobs, ..Config::default() };
+        Lane {
+            scheduler: Scheduler::new(&config),
+            sums: VecDeque::new(),
+            awake: false,
+            progress,
+            stats,
+        }
+    }
+
+    fn stretch(&mut self) {
+        let mut copied = 0;
+        for _ in 0..TURNS {
+            if let Some(sum) = self.sums.front_mut() {
+                if sum.step(STRETCH / 4)
+                    && let Some(sum) = self.sums.pop_front()
+                {
+                    sum.end();
+                }
+                copied += STRETCH / 4;
+            }
+            match self.scheduler.next() {
+                None => break,
+                Some(Turn::Cancelled(job)) => job.end(),
+                Some(Turn::Piece(mut turn)) => {
+                    let budget = turn.budget();
+                    let job = turn.job();
+                    let step = job.step(budget);
+                    if let Some(bytes) = job.news() {
+                        let id = job.ticket().id();
+                        (self.progress)(id.life, id.leg, bytes);
+                    }
+                    copied += step.bytes;
+                    self.stats.copied_bytes.fetch_add(step.bytes, Ordering::Relaxed);
+                    if let Some(job) = turn.report(step.bytes, step.over) {
+                        job.end();
+                    }
+                }
+            }
+            if copied >= STRETCH {
+                break;
+            }
+        }
+    }
+
+    fn wake(&mut self, ctx: &mut Context<Self>) {
+        if !self.awake {
+            self.awake = true;
+            ctx.notify(Step);
+        }
+    }
+}
+
+impl Actor for Lane {
+    type Context = Context<Self>;
+}
+
+impl Handler<LaneWork> for Lane {
+    type Result = ();
+
+    fn handle(&mut self, work: LaneWork, ctx: &mut Context<Self>) {
+        match work {
+            LaneWork::Copy(class, job) => {
+                let flow = job.ticket().id().life.0;
+                if let Err(QueueFull { job, .. }) = self.scheduler.push(flow, class, *job) {
+                    // Cannot happen while slots are given out by the node; if it does, the room
+                    // hears of it and ends.
+                    job.refuse("the lane's queue is full: limit jobs_per_lane");
+                }
+            }
+            LaneWork::Sum(sum) => self.sums.push_back(sum),
+            LaneWork::Cancel(life) => {
+                self.scheduler.cancel(life.0);
+            }
+        }
+        self.wake(ctx);
+    }
+}
+
+impl Handler<Step> for Lane {
+    type Result = ();
+
+    fn handle(&mut self, _: Step, ctx: &mut Context<Self>) {
+        self.stretch();
+        if self.scheduler.is_empty() && self.sums.is_empty() {
+            self.awake = false;
+        } else {
+            ctx.notify(Step);
+        }
+    }
+}
+
+impl Handler<Drain> for Lane {
+    type Result = ();
+
+    fn handle(&mut self, _: Drain, _: &mut Context<Self>) {
+        for job in self.scheduler.drain() {
+            job.end();
+        }
+        while let Some(sum) = self.sums.pop_front() {
+            drop(sum);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! A copy job as a lane holds it.
+
+use super::schedule::Work;
+use crate::fabric::Fact;
+use crate::fabric::local::LocalRoute;
+use crate::memory::Ticket;
+use kvroom_kernels::checksum::Checksum;
+use kvroom_kernels::layout::PoolLayout;
+use kvroom_kernels::plan::Plan;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Which pages go where.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Section of the claim.
+    pub section: u16,
+    /// Layers.
+    pub layers: Range<u32>,
+    /// All source pages of the lease.
+    pub pages: Arc<[u32]>,
+    /// Which of them.
+    pub from: Range<usize>,
+    /// Places in the claim's list, as many.
+    pub to: Range<usize>,
+}
+
+/// Copies pages of one chunk (or an aux row) to one claim.
+pub struct Job {
+    ticket: Ticket,
+    route: LocalRoute,
+    layout: Arc<PoolLayout>,
+    place: Place,
+    bytes: u64,
+    state: State,
+    checksum: Option<Checksum>,
+    /// Landed bytes that were told of already.
+    told: u64,
+}
+
+enum State {
+    New,
+    Copying(Box<Plan>),
+    /// All copied; so many cells are summed.
+    Summing(u64),
+}
+
+/// What a turn did.
+pub struct Step {
+    /// Bytes copied or read.
+    pub bytes: u64,
+    /// Whether the job is over.
+    pub over: bool,
+}
+
+/// Landed bytes between two reports of progress.
+const TELL_EVERY: u64 = 8 << 20;
+
+impl Job {
+    /// A job of `bytes` bytes from pages of a pool with this layout.
+    pub fn new(
+        ticket: Ticket,
+        route: LocalRoute,
+        layout: Arc<PoolLayout>,
+        place: Place,
+        checksum: bool,
+    ) -> Self {
+        let cells = place.from.len() as u64 * place.layers.len() as u64;
+        let bytes = cells.saturating_mul(layout.page_bytes);
+        let checksum = checksum.then(Checksum::new);
+        Job { ticket, route, layout, place, bytes, state: State::New, checksum, told: 0 }
+    }
+
+    /// The job's ticket.
+    pub fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+
+    /// Copies at most `budget` bytes.
+    pub fn step(&mut self, budget: u64) -> Step {
+        let plan = match &mut self.state {
+            State::New => match self.route.plan(&self.layout, &self.place) {
+                Ok(plan) => {
+                    self.state = State::Copying(Box::new(plan));
+                    return self.step(budget);
+                }
+                Err(fact) => return self.fail(fact),
+            },
+            State::Copying(plan) => plan,
+            State::Summing(_) => return self.sum(budget),
+        };
+        let Some(piece) = plan.next_piece(budget.max(1)) else {
+            return self.copied(0);
+        };
+        match self.route.write(self.place.section, piece, &self.ticket) {
+            Fact::Landed { bytes } => {
+                self.ticket.landed(bytes);
+                if plan.remaining_bytes() == 0 {
+                    return self.copied(bytes);
+                }
+                Step { bytes, over: false }
+            }
+            fact => self.fail(fact),
+        }
+    }
+
+    /// All pieces have landed.
+    fn copied(&mut self, bytes: u64) -> Step {
+        if self.checksum.is_none() {
+            return Step { bytes, over: true };
+        }
+        self.state = State::Summing(0);
+        Step { bytes, over: false }
+    }
+
+    /// Sums some cells of the source.
+    fn sum(&mut self, budget: u64) -> Step {
+        let (State::Summing(done), Some(sum)) = (&mut self.state, &mut self.checksum) else {
+            return Step { bytes: 0, over: true };
+        };
+        let (layout, place, ticket) = (&self.layout, &self.place, &mut self.ticket);
+        let pages = place.from.len() as u64;
+        let cells = pages * place.layers.len() as u64;
+        let mut read = 0;
+        while *done < cells && read < budget {
+            let layer = place.layers.start + (*done / pages) as u32;
+            let index = (*done % pages) as usize;
+            let source = place.pages.get(place.from.start + index).copied();
+            let offset = source.and_then(|page| layout.cell_offset(layer, page));
+            let page = (place.to.start + index) as u32;
+            let summed = ticket.with_source(offset.unwrap_or(u64::MAX), layout.page_bytes, |b| {
+                sum.add_cell(u32::from(place.section), layer, page, b);
+            });
+            if let Err(error) = summed {
+                ticket.errored(error.to_string());
+                return Step { bytes: read, over: true };
+            }
+            read += layout.page_bytes;
+            *done += 1;
+        }
+        Step { bytes: read, over: *done == cells }
+    }
+
+    fn fail(&mut self, fact: Fact) -> Step {
+        match fact {
+            Fact::Refused => self.ticket.refused(),
+            Fact::Errored(text) => self.ticket.errored(text),
+            Fact::Landed { .. } => {}
+        }
+        Step { bytes: 0, over: true }
+    }
+
+    /// Bytes that landed since the last time they were told of, if that is enough to tell.
+    pub fn news(&mut self) -> Option<u64> {
+        let landed = self.ticket.facts().landed_bytes;
+        let fresh = landed - self.told;
+        if fresh < TELL_EVERY {
+            return None;
+        }
+        self.told = landed;
+        self.ticket.told(landed);
+        Some(fresh)
+    }
+
+    /// The lane does not take the job.
+    pub fn refuse(mut self, why: &str) {
+        self.ticket.errored(why);
+    }
+
+    /// Lets go of the job: its ticket says what became of it.
+    pub fn end(self) {
+        let facts = self.ticket.facts();
+        if facts.errored.is_none() && facts.refused_pieces == 0 && facts.landed_bytes == self.bytes
+        {
+            self.ticket.finish(self.checksum.map_or(0, Checksum::value));
+        }
+    }
+}
+
+impl Work for Job {
+    fn remaining(&self) -> u64 {
+        match &self.state {
+            State::New => self.bytes,
+            State::Copying(plan) => plan.remaining_bytes(),
+            State::Summing(done) => {
+                self.bytes.saturating_sub(done.saturating_mul(self.layout.page_bytes))
+            }
+        }
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.ticket.is_cancelled()
+    }
+}

@@ -1,0 +1,91 @@
+//! The sum over a receiver's cells, once nobody writes them any more.
+
+use crate::memory::SourceView;
+use kvroom_kernels::checksum::Checksum;
+use std::sync::Arc;
+
+/// Who wants to know the sum. Tells it once; if the job is lost, that it is not known.
+pub(crate) struct SumReply {
+    tell: Option<Box<dyn FnOnce(Option<u64>) + Send>>,
+}
+
+impl SumReply {
+    pub(crate) fn new(tell: impl FnOnce(Option<u64>) + Send + 'static) -> Self {
+        SumReply { tell: Some(Box::new(tell)) }
+    }
+
+    fn tell(mut self, sum: u64) {
+        if let Some(tell) = self.tell.take() {
+            tell(Some(sum));
+        }
+    }
+}
+
+impl Drop for SumReply {
+    fn drop(&mut self) {
+        if let Some(tell) = self.tell.take() {
+            tell(None);
+        }
+    }
+}
+
+/// Destination pages of one section.
+pub(crate) struct SumSection {
+    pub(crate) section: u16,
+    pub(crate) view: SourceView,
+    pub(crate) pages: Arc<[u32]>,
+}
+
+/// Sums all cells of some sections.
+pub(crate) struct SumJob {
+    pub(crate) sections: Vec<SumSection>,
+    pub(crate) reply: SumReply,
+    sum: Checksum,
+    at: (usize, u32, usize),
+}
+
+impl SumJob {
+    pub(crate) fn new(sections: Vec<SumSection>, reply: SumReply) -> Self {
+        SumJob { sections, reply, sum: Checksum::new(), at: (0, 0, 0) }
+    }
+
+    /// Sums about `budget` bytes; true when all is summed.
+    pub(crate) fn step(&mut self, budget: u64) -> bool {
+        let mut read = 0;
+        while let Some(section) = self.sections.get(self.at.0) {
+            let layout = Arc::clone(section.view.memory().layout());
+            let Some(page) = section.pages.get(self.at.2) else {
+                self.at.2 = 0;
+                self.at.1 += 1;
+                if self.at.1 >= layout.layers {
+                    self.at = (self.at.0 + 1, 0, 0);
+                }
+                continue;
+            };
+            if self.at.1 >= layout.layers {
+                self.at = (self.at.0 + 1, 0, 0);
+                continue;
+            }
+            if read >= budget {
+                return false;
+            }
+            let (layer, place) = (self.at.1, self.at.2 as u32);
+            if let Some(offset) = layout.cell_offset(layer, *page) {
+                let sum = &mut self.sum;
+                let number = u32::from(section.section);
+                // A cell that cannot be read leaves the sum wrong, which ends the room.
+                let _ = section.view.with_bytes(offset, layout.page_bytes, |bytes| {
+                    sum.add_cell(number, layer, place, bytes);
+                });
+            }
+            read += layout.page_bytes;
+            self.at.2 += 1;
+        }
+        true
+    }
+
+    pub(crate) fn end(self) {
+        let sum = self.sum.value();
+        self.reply.tell(sum);
+    }
+}

@@ -1,0 +1,68 @@
+//! Copies between pools of nodes in one process, through the receiver's own gates.
+//!
+//! The destination's page list is not the one of the claim message but the one pinned in the gate's
+//! slot: a writer that is inside sees the pages that the receiver lent, and no others.
+
+use super::Fact;
+use crate::copy::job::Place;
+use crate::ids::ClaimNo;
+use crate::memory::{GateTable, Refused, Ticket};
+use kvroom_kernels::layout::PoolLayout;
+use kvroom_kernels::plan::{Piece, Plan};
+use std::sync::Arc;
+
+/// One claim's gate in another node of this process.
+#[derive(Clone, Debug)]
+pub struct LocalRoute {
+    gates: Arc<GateTable>,
+    slot: u32,
+    number: ClaimNo,
+}
+
+impl LocalRoute {
+    /// The route to the claim `number`, whose gate is in `slot` of the receiver's table.
+    pub fn new(gates: Arc<GateTable>, slot: u32, number: ClaimNo) -> Self {
+        LocalRoute { gates, slot, number }
+    }
+
+    /// Plans the copies of a job onto the pages that the receiver lent.
+    ///
+    /// # Errors
+    /// [`Fact::Refused`] if the gate is closed, [`Fact::Errored`] if the two ends do not fit.
+    pub fn plan(&self, layout: &Arc<PoolLayout>, place: &Place) -> Result<Plan, Fact> {
+        let inside = self.gates.enter(self.slot, self.number).map_err(refused)?;
+        let target = inside.target();
+        let Some(section) = target.section(place.section) else {
+            return Err(Fact::Errored(format!("the claim has no section {}", place.section)));
+        };
+        Plan::new(
+            layout,
+            section.memory().layout(),
+            place.layers.clone(),
+            Arc::clone(&place.pages),
+            place.from.clone(),
+            section.arc_pages(),
+            place.to.clone(),
+        )
+        .map_err(|error| Fact::Errored(error.to_string()))
+    }
+
+    /// Copies one piece: enters the gate, writes, leaves.
+    pub fn write(&self, section: u16, piece: Piece, source: &Ticket) -> Fact {
+        let inside = match self.gates.enter(self.slot, self.number) {
+            Ok(inside) => inside,
+            Err(why) => return refused(why),
+        };
+        match inside.copy_from(section, piece.dst, source, piece.src, piece.bytes) {
+            Ok(()) => Fact::Landed { bytes: piece.bytes },
+            Err(error) => Fact::Errored(error.to_string()),
+        }
+    }
+}
+
+fn refused(why: Refused) -> Fact {
+    match why {
+        Refused::Full => Fact::Errored("too many writers are inside the claim's gate".into()),
+        _ => Fact::Refused,
+    }
+}

@@ -1,0 +1,194 @@
+//! What a room's handle and its shard share: the state for `poll`, the outcome, and what comes back.
+//!
+//! One side writes (the shard), the other reads (whoever holds the handle). Each cell is written
+//! once, except the state, which is one atomic word.
+
+use crate::memory::{Lease, Proof, ReadLease};
+use crate::reason::Reason;
+use crate::room::{Outcome, StateName};
+use crate::supervisor::custody::Held;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use tokio::sync::Notify;
+
+/// A room as `poll` sees it: one atomic load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The room's state. While a room drains its outcome is known already.
+    pub state: StateName,
+    /// The outcome can be read without waiting.
+    pub ended: bool,
+    /// The leases can be taken without waiting.
+    pub released: bool,
+}
+
+/// What had landed at the receiver when its gates closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Landed {
+    /// Pieces that were copied.
+    pub pieces: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Bytes that the room wanted in all.
+    pub wanted: u64,
+}
+
+/// Leases that came back, with what proves that they may be used again.
+#[derive(Debug)]
+pub struct Back {
+    /// The leases; not the chunks that had come back before.
+    pub leases: Vec<(Held, Lease)>,
+    /// What the return rests on: one for each claim or leg.
+    pub proofs: Vec<Proof>,
+    /// What had landed.
+    pub landed: Landed,
+}
+
+/// Shared by the handle of a room and its shard.
+#[derive(Debug)]
+pub struct RoomShared {
+    status: AtomicU32,
+    outcome: OnceLock<Outcome>,
+    back: Mutex<Option<Back>>,
+    changed: Notify,
+}
+
+const ENDED: u32 = 1 << 8;
+const RELEASED: u32 = 1 << 9;
+
+impl Default for RoomShared {
+    fn default() -> Self {
+        RoomShared {
+            status: AtomicU32::new(code(StateName::Registered)),
+            outcome: OnceLock::new(),
+            back: Mutex::new(None),
+            changed: Notify::new(),
+        }
+    }
+}
+
+impl RoomShared {
+    /// The room's state, by one atomic load.
+    pub fn status(&self) -> Status {
+        let word = self.status.load(Ordering::Acquire);
+        let state = match word & 0xff {
+            0 => StateName::Registered,
+            1 => StateName::Transferring,
+            2 => StateName::Draining,
+            3 => StateName::Done,
+            _ => StateName::Aborted,
+        };
+        Status { state, ended: word & ENDED != 0, released: word & RELEASED != 0 }
+    }
+
+    /// The outcome, if it is known.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.get()
+    }
+
+    /// Waits for the outcome.
+    pub async fn wait_outcome(&self) -> Outcome {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(outcome) = self.outcome.get() {
+                return outcome.clone();
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until the leases are back.
+    pub async fn wait_released(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.status().released {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Takes what came back; the first caller gets it.
+    pub fn take_back(&self) -> Option<Back> {
+        self.back.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(crate) fn set_state(&self, state: StateName) {
+        let bits = self.status.load(Ordering::Relaxed) & (ENDED | RELEASED);
+        // Only the shard writes.
+        self.status.store(bits | code(state), Ordering::Release);
+    }
+
+    pub(crate) fn publish(&self, outcome: Outcome) {
+        let state = match outcome {
+            Outcome::Done => StateName::Done,
+            Outcome::Aborted(_) => StateName::Draining,
+        };
+        if self.outcome.set(outcome).is_ok() {
+            let released = self.status.load(Ordering::Relaxed) & RELEASED;
+            self.status.store(code(state) | ENDED | released, Ordering::Release);
+            self.changed.notify_waiters();
+        }
+    }
+
+    pub(crate) fn give_back(&self, back: Back) {
+        *self.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(back);
+        let state = match self.outcome.get() {
+            Some(Outcome::Done) => StateName::Done,
+            _ => StateName::Aborted,
+        };
+        self.status.store(code(state) | ENDED | RELEASED, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+}
+
+fn code(state: StateName) -> u32 {
+    match state {
+        StateName::Registered => 0,
+        StateName::Transferring => 1,
+        StateName::Draining => 2,
+        StateName::Done => 3,
+        StateName::Aborted => 4,
+    }
+}
+
+/// Shared by a pushed chunk's handle and the shard: the source lease on its way back.
+#[derive(Debug, Default)]
+pub struct ChunkShared {
+    back: Mutex<Option<ChunkBack>>,
+    done: std::sync::atomic::AtomicBool,
+    changed: Notify,
+}
+
+/// A chunk's lease, returned.
+#[derive(Debug)]
+pub struct ChunkBack {
+    /// The lease.
+    pub lease: ReadLease,
+    /// Why it was not taken; none if it landed, or ended with its room.
+    pub bounced: Option<Reason>,
+}
+
+impl ChunkShared {
+    /// Waits for the lease; the first caller gets it.
+    pub async fn wait(&self) -> Option<ChunkBack> {
+        loop {
+            let changed = self.changed.notified();
+            if self.done.load(Ordering::Acquire) {
+                return self.back.lock().unwrap_or_else(PoisonError::into_inner).take();
+            }
+            changed.await;
+        }
+    }
+
+    /// The lease, if it is back.
+    pub fn take(&self) -> Option<ChunkBack> {
+        self.back.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(crate) fn give_back(&self, back: ChunkBack) {
+        *self.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(back);
+        self.done.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+}

@@ -1,0 +1,67 @@
+//! The actor around one room: it alone owns the machine, and it is all that a panic can take down.
+
+use super::event::{Effect, Event};
+use super::{Room, StateName};
+use crate::ids::LifeId;
+use crate::memory::Witness;
+use crate::supervisor::actor::Shard;
+use actix::{Actor, ActorContext, Addr, Context, Handler, Message};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// One life of one room.
+pub(crate) struct RoomActor {
+    life: LifeId,
+    room: Option<Room<Witness>>,
+    shard: Addr<Shard>,
+}
+
+/// An event for a room.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Tell(pub(crate) Event<Witness>);
+
+/// What came of it, for the supervisor.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Said {
+    pub(crate) life: LifeId,
+    /// None: the handler panicked and the machine is gone.
+    pub(crate) told: Option<(StateName, Vec<Effect<Witness>>)>,
+}
+
+impl RoomActor {
+    pub(crate) fn new(life: LifeId, room: Room<Witness>, shard: Addr<Shard>) -> Self {
+        RoomActor { life, room: Some(room), shard }
+    }
+}
+
+impl Actor for RoomActor {
+    type Context = Context<Self>;
+}
+
+impl Handler<Tell> for RoomActor {
+    type Result = ();
+
+    fn handle(&mut self, Tell(event): Tell, ctx: &mut Context<Self>) {
+        let Some(room) = self.room.take() else { return };
+        let name = event.name();
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            let mut effects = Vec::new();
+            let room = room.handle(event, &mut effects);
+            (room, effects)
+        }));
+        // Within the shard's own thread, one message for each event it sent: bounded by it.
+        match told {
+            Ok((room, effects)) => {
+                let state = room.state();
+                self.room = Some(room);
+                self.shard.do_send(Said { life: self.life, told: Some((state, effects)) });
+            }
+            Err(_) => {
+                tracing::error!(life = self.life.0, event = name, "a room's actor panicked");
+                self.shard.do_send(Said { life: self.life, told: None });
+                ctx.stop();
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What all threads of a node read: its name, limits, clock and pools. Immutable, or atomic.
+
+use super::stats::Stats;
+use crate::ids::{ClaimNo, Incarnation, LifeId, PoolId, RoomId, Tick};
+use crate::limits::{Deadlines, Limits};
+use crate::memory::{GateTable, Pool};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use tokio::sync::{Semaphore, watch};
+
+/// One pool of a node.
+#[derive(Clone, Debug)]
+pub struct NamedPool {
+    /// What peers call it.
+    pub id: PoolId,
+    /// The pool.
+    pub pool: Pool,
+}
+
+/// The pools of a node at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Pools {
+    /// All that take new rooms, by id.
+    pub pools: Vec<NamedPool>,
+}
+
+impl Pools {
+    /// The pool of this name.
+    pub fn named(&self, name: &str) -> Option<&NamedPool> {
+        self.pools.iter().find(|p| p.pool.layout().name == name)
+    }
+
+    /// The id of this very pool.
+    pub fn id_of(&self, pool: &Pool) -> Option<PoolId> {
+        self.pools.iter().find(|p| p.pool.same_pool(pool)).map(|p| p.id)
+    }
+}
+
+/// One node, as its threads see it.
+#[derive(Debug)]
+pub struct NodeShared {
+    /// Its name.
+    pub name: String,
+    /// This life of it.
+    pub incarnation: Incarnation,
+    /// Its limits.
+    pub limits: Limits,
+    /// Its deadlines.
+    pub deadlines: Deadlines,
+    /// Gates of its claims.
+    pub gates: Arc<GateTable>,
+    /// Counters.
+    pub stats: Arc<Stats>,
+    /// Room for rooms: one permit a life, from admission to the return of its last lease.
+    pub rooms: Arc<Semaphore>,
+    /// Room for jobs on the lanes.
+    pub jobs: Arc<Semaphore>,
+    /// Its pools, as last announced.
+    pub pools: watch::Receiver<Arc<Pools>>,
+    pub(crate) started: Instant,
+    pub(crate) next_claim: AtomicU64,
+    pub(crate) next_life: AtomicU64,
+}
+
+impl NodeShared {
+    /// Now, on the node's clock.
+    pub fn now(&self) -> Tick {
+        Tick::default().after(self.started.elapsed())
+    }
+
+    /// A life that was never used.
+    pub fn new_life(&self) -> LifeId {
+        LifeId(self.next_life.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A claim number that was never used; each session takes them in rising order.
+    pub(crate) fn new_claim(&self) -> ClaimNo {
+        ClaimNo(self.next_claim.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Which of `shards` shards a room belongs to.
+    pub fn shard_of(room: RoomId, shards: usize) -> usize {
+        // The finaliser of splitmix64: ids that count up spread evenly.
+        let mut z = room.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % shards.max(1) as u64) as usize
+    }
+}

@@ -1,0 +1,75 @@
+//! Counters of a node: written by its threads, read by whoever asks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Monotone counters, all relaxed: they count, they order nothing.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Bytes that lanes copied (or read for checksums).
+    pub copied_bytes: AtomicU64,
+    /// Rooms admitted.
+    pub started: AtomicU64,
+    /// Rooms that ended `Done`.
+    pub done: AtomicU64,
+    /// Rooms that ended `Aborted`.
+    pub aborted: AtomicU64,
+    /// Pieces that closed gates refused.
+    pub refused_jobs: AtomicU64,
+    /// Messages about claims that are not live.
+    pub stale_messages: AtomicU64,
+    /// Events that meant nothing in their room's state.
+    pub stale_events: AtomicU64,
+    /// Chunks pushed twice with the same pages.
+    pub repeated_chunks: AtomicU64,
+    /// Claims refused.
+    pub claims_refused: AtomicU64,
+    /// Rooms that passed their drain deadline.
+    pub quarantined: AtomicU64,
+    /// Room actors that panicked.
+    pub panicked: AtomicU64,
+    /// Witnesses that nobody owed.
+    pub stray_witnesses: AtomicU64,
+}
+
+/// A reading of [`Stats`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // The same names as in `Stats`.
+pub struct Counts {
+    pub copied_bytes: u64,
+    pub started: u64,
+    pub done: u64,
+    pub aborted: u64,
+    pub refused_jobs: u64,
+    pub stale_messages: u64,
+    pub stale_events: u64,
+    pub repeated_chunks: u64,
+    pub claims_refused: u64,
+    pub quarantined: u64,
+    pub panicked: u64,
+    pub stray_witnesses: u64,
+}
+
+impl Stats {
+    /// All counters now.
+    pub fn read(&self) -> Counts {
+        let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
+        Counts {
+            copied_bytes: get(&self.copied_bytes),
+            started: get(&self.started),
+            done: get(&self.done),
+            aborted: get(&self.aborted),
+            refused_jobs: get(&self.refused_jobs),
+            stale_messages: get(&self.stale_messages),
+            stale_events: get(&self.stale_events),
+            repeated_chunks: get(&self.repeated_chunks),
+            claims_refused: get(&self.claims_refused),
+            quarantined: get(&self.quarantined),
+            panicked: get(&self.panicked),
+            stray_witnesses: get(&self.stray_witnesses),
+        }
+    }
+
+    pub(crate) fn add(&self, counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,144 @@
+//! What the runtime keeps with a life: the caller's channel, the gates, the claims to be made.
+
+use super::io::{StartRefused, Input, Output};
+use crate::copy::schedule::Class;
+use crate::handle::{ChunkShared, Landed, RoomShared};
+use crate::ids::PoolId;
+use crate::memory::{CancelFlag, Closing, Lease, OpenGate, Witness};
+use crate::peer::message::{AuxRow, Part, Trace};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+/// A lease that is lent to a room, with the chunk's handle if it is a chunk's.
+#[derive(Debug)]
+pub struct Lent {
+    /// The lease.
+    pub lease: Lease,
+    /// Who waits for it.
+    pub chunk: Option<Arc<ChunkShared>>,
+    /// Room on the lanes, given back with the lease.
+    pub slot: Option<OwnedSemaphorePermit>,
+}
+
+impl From<Lease> for Lent {
+    fn from(lease: Lease) -> Self {
+        Lent { lease, chunk: None, slot: None }
+    }
+}
+
+/// A start that was refused, with everything that came with it.
+#[derive(Debug)]
+pub struct Refusal {
+    /// Why.
+    pub why: StartRefused,
+    /// The leases.
+    pub leases: Vec<Lease>,
+}
+
+/// Told once whether a room was started.
+pub type StartReply = oneshot::Sender<Result<(), Box<Refusal>>>;
+
+/// What a receiver room's claims say, apart from what is different on each leg.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// How many receivers the room has.
+    pub receivers: u16,
+    /// Which this is.
+    pub rank: u16,
+    /// First token wanted.
+    pub skip: u64,
+    /// Length of the request.
+    pub total: u64,
+    /// The pool of each section.
+    pub pools: Vec<PoolId>,
+    /// The part of each leg.
+    pub parts: Vec<Part>,
+    /// The aux row.
+    pub aux: Option<AuxRow>,
+    /// Whether checksums are compared.
+    pub checksum: bool,
+    /// Trace context.
+    pub trace: Option<Trace>,
+    /// Bytes wanted in all.
+    pub wanted: u64,
+}
+
+/// A receiver leg's gate.
+#[derive(Debug)]
+pub(crate) enum Gate {
+    /// The claim has no number yet.
+    None,
+    /// Writers may enter.
+    Open(OpenGate),
+    /// Closed; somebody is inside.
+    Closing(Closing),
+    /// Closed and empty; the witness is with custody.
+    Closed,
+}
+
+/// What is kept with a life.
+#[derive(Debug)]
+pub struct Attached {
+    pub(crate) shared: Arc<RoomShared>,
+    pub(crate) reply: Option<StartReply>,
+    /// Counts against the node's limit until the life is over.
+    pub(crate) _permit: OwnedSemaphorePermit,
+    pub(crate) class: Class,
+    /// The room's own deadline, if it has one.
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) role: AttachedRole,
+}
+
+/// What differs by role.
+#[derive(Debug)]
+pub(crate) enum AttachedRole {
+    Sender {
+        /// Stops the life's jobs.
+        cancel: CancelFlag,
+        /// Whether any job was posted.
+        posted: bool,
+        /// For each leg: whether its claim wants a checksum.
+        checksums: Vec<bool>,
+    },
+    Receiver {
+        draft: Box<Draft>,
+        gates: Vec<Gate>,
+        landed: Landed,
+    },
+}
+
+impl Attached {
+    /// For a sender room.
+    pub fn sender(
+        shared: Arc<RoomShared>,
+        reply: StartReply,
+        permit: OwnedSemaphorePermit,
+        class: Class,
+        deadline: Option<Duration>,
+    ) -> Self {
+        let cancel = CancelFlag::new();
+        let role = AttachedRole::Sender { cancel, posted: false, checksums: Vec::new() };
+        Attached { shared, reply: Some(reply), _permit: permit, class, deadline, role }
+    }
+
+    /// For a receiver room.
+    pub fn receiver(
+        shared: Arc<RoomShared>,
+        reply: StartReply,
+        permit: OwnedSemaphorePermit,
+        class: Class,
+        deadline: Option<Duration>,
+        draft: Draft,
+    ) -> Self {
+        let gates = draft.parts.iter().map(|_| Gate::None).collect();
+        let landed = Landed { wanted: draft.wanted, ..Landed::default() };
+        let role = AttachedRole::Receiver { draft: Box::new(draft), gates, landed };
+        Attached { shared, reply: Some(reply), _permit: permit, class, deadline, role }
+    }
+}
+
+/// A shard's input with real leases and witnesses.
+pub type RealInput = Input<Lent, Witness, Attached>;
+/// A shard's output with real leases and witnesses.
+pub(crate) type RealOutput = Output<Lent, Witness, Attached>;
