@@ -20,7 +20,9 @@ use crate::ids::{ClaimId, PoolId, RoomKey};
 use crate::reason::Reason;
 use kvroom_kernels::coverage::Coverage;
 use kvroom_kernels::layout::PoolLayout;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
 
 /// Which claim a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -83,7 +85,8 @@ pub struct Claim {
     pub rank: u16,
     /// What this sender covers.
     pub part: Part,
-    /// Destination pages, one entry a pool.
+    /// Destination pages, one entry a pool; at most [`Claim::MAX_SECTIONS`].
+    #[serde(deserialize_with = "few_sections")]
     pub sections: Vec<Section>,
     /// First token wanted; the ones before it are already there. Page-aligned.
     pub skip: u64,
@@ -99,6 +102,12 @@ pub struct Claim {
     pub checksum: bool,
     /// Trace context.
     pub trace: Option<Trace>,
+}
+
+impl Claim {
+    /// Most sections in one claim. Checked while decoding, before any is kept: an empty section is
+    /// three times larger in memory than on the wire.
+    pub const MAX_SECTIONS: usize = 64;
 }
 
 /// The body of a control frame.
@@ -256,4 +265,62 @@ pub struct Frame {
     pub ack: u64,
     /// What it says; none for a bare acknowledgement.
     pub body: Option<Body>,
+}
+
+impl Frame {
+    /// The same frame, borrowed.
+    pub fn as_ref(&self) -> FrameRef<'_> {
+        FrameRef {
+            seq: self.seq,
+            ack: self.ack,
+            body: self.body.as_ref(),
+        }
+    }
+}
+
+/// A [`Frame`] whose body is still owned by the session that may have to send it again. It is
+/// encoded exactly as a frame is, without a copy of the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct FrameRef<'a> {
+    /// Number of this frame, or 0.
+    pub seq: u64,
+    /// Highest number received in order from the other side.
+    pub ack: u64,
+    /// What it says; none for a bare acknowledgement.
+    pub body: Option<&'a Body>,
+}
+
+impl FrameRef<'_> {
+    /// An owned copy.
+    pub fn to_frame(self) -> Frame {
+        Frame {
+            seq: self.seq,
+            ack: self.ack,
+            body: self.body.cloned(),
+        }
+    }
+}
+
+/// Decodes a list of sections and stops at the first one too many.
+fn few_sections<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Section>, D::Error> {
+    struct Few;
+    impl<'de> Visitor<'de> for Few {
+        type Value = Vec<Section>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {} sections", Claim::MAX_SECTIONS)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut sections = Vec::new();
+            while let Some(section) = seq.next_element()? {
+                if sections.len() == Claim::MAX_SECTIONS {
+                    return Err(Error::invalid_length(sections.len() + 1, &self));
+                }
+                sections.push(section);
+            }
+            Ok(sections)
+        }
+    }
+    from.deserialize_seq(Few)
 }

@@ -1,0 +1,286 @@
+//! Frames and greetings as bytes: the only module that knows the codec.
+//!
+//! ```text
+//!   ┌────────────┬──────────────────────────────────────────┐
+//!   │ length u32 │ frame: seq u64, ack u64, body            │   all little-endian,
+//!   └────────────┴──────────────────────────────────────────┘   integers of fixed size
+//!   ┌────────────┬───────────┬──────────────────────────────┐
+//!   │ length u32 │ "KVRM" u32│ hello                        │   first on every transport
+//!   └────────────┴───────────┴──────────────────────────────┘
+//! ```
+//!
+//! Rules:
+//! - a length over the limit is refused before anything is allocated for it;
+//! - a decode must consume exactly the length, and what it yields must pass [`check`];
+//! - a length inside a frame can make a decode allocate at most 1 MiB ahead of the bytes it has;
+//! - an error ends the transport: after it the position in the stream is unknown.
+
+use crate::limits::Limits;
+use crate::peer::hello::Hello;
+use crate::peer::message::{Frame, FrameRef};
+use bincode::config::{self, Config};
+use bincode::enc::write::Writer;
+use bincode::error::{DecodeError, EncodeError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub mod bounds;
+mod reader;
+#[cfg(test)]
+mod tests;
+
+pub use bounds::check;
+pub use reader::FrameReader;
+
+/// No frame is longer than this, whatever [`Limits::frame_bytes`] says: 16 MiB.
+pub const MAX: usize = 16 << 20;
+
+/// Bytes of the length in front of every frame.
+pub const PREFIX: usize = 4;
+
+/// First word of a [`Hello`]'s payload: "KVRM".
+const MAGIC: u32 = u32::from_le_bytes(*b"KVRM");
+
+/// What a frame from a peer may hold; from this node's [`Limits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of one frame; never more than [`MAX`] in effect.
+    pub frame_bytes: usize,
+    /// Pages of one claim, all sections together.
+    pub pages_per_claim: usize,
+    /// Receivers of one room.
+    pub receivers: u16,
+}
+
+impl From<&Limits> for Bounds {
+    fn from(limits: &Limits) -> Self {
+        Bounds {
+            frame_bytes: limits.frame_bytes.min(MAX),
+            pages_per_claim: limits.pages_per_claim,
+            receivers: limits.receivers,
+        }
+    }
+}
+
+/// Who is at fault for a [`WireError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// This node tried to send what it may not.
+    Local,
+    /// The peer sent what it may not, or is no kvroom node.
+    Peer,
+}
+
+/// Bytes that are no frame, or a frame that may not become bytes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// This node's frame is over the limit; nothing was written.
+    #[error("a frame to the peer is over frame_bytes = {limit}: send less in one message")]
+    TooLongToSend {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// This node's frame could not be encoded; nothing was written.
+    #[error("a frame to the peer could not be encoded: {why}")]
+    Unencodable {
+        /// What the codec said.
+        why: String,
+    },
+    /// The peer announced a frame over the limit.
+    #[error("peer announced a frame of {len} bytes; this node's frame_bytes is {limit}")]
+    TooLong {
+        /// Announced length in bytes.
+        len: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The bytes are no frame.
+    #[error("peer sent {len} bytes that are no frame of this protocol: {why}")]
+    Malformed {
+        /// Length of the payload in bytes.
+        len: usize,
+        /// What the codec said.
+        why: String,
+    },
+    /// The frame ended before its length did.
+    #[error("peer sent a frame of {len} bytes of which only {used} have a meaning")]
+    Trailing {
+        /// Bytes that were decoded.
+        used: usize,
+        /// Length of the payload in bytes.
+        len: usize,
+    },
+    /// The frame decodes and says something that no frame may say.
+    #[error("peer sent a {name} with {what}")]
+    OutOfBounds {
+        /// The message.
+        name: &'static str,
+        /// Which value, and its bound.
+        what: String,
+    },
+    /// The other end does not speak this protocol at all.
+    #[error("the other end is no kvroom node: it began with {found:#010x}")]
+    NotKvroom {
+        /// The first word of the payload.
+        found: u32,
+    },
+    /// The reader met an error before; the transport must be closed.
+    #[error("the stream is out of step after an earlier error: close the transport")]
+    Broken,
+}
+
+impl WireError {
+    /// Who is at fault.
+    pub fn fault(&self) -> Fault {
+        match self {
+            WireError::TooLongToSend { .. } | WireError::Unencodable { .. } => Fault::Local,
+            _ => Fault::Peer,
+        }
+    }
+}
+
+/// Appends `frame` with its length to `out`. `limit` is in bytes, without the length.
+///
+/// # Errors
+/// The frame is over `limit` (or [`MAX`]); `out` is then as it was.
+pub fn encode_frame(frame: &Frame, out: &mut Vec<u8>, limit: usize) -> Result<(), WireError> {
+    encode_frame_ref(frame.as_ref(), out, limit)
+}
+
+/// As [`encode_frame`], for a frame whose body stays with the session.
+///
+/// # Errors
+/// The frame is over `limit` (or [`MAX`]); `out` is then as it was.
+pub fn encode_frame_ref(
+    frame: FrameRef<'_>,
+    out: &mut Vec<u8>,
+    limit: usize,
+) -> Result<(), WireError> {
+    let hint = frame.body.map_or(0, bounds::encoded_hint);
+    encode(&frame, hint, out, limit)
+}
+
+/// Decodes the payload of one frame (without its length) and checks it.
+///
+/// # Errors
+/// All are the peer's fault: too long, malformed, trailing bytes, out of bounds.
+pub fn decode_frame(payload: &[u8], bounds: &Bounds) -> Result<Frame, WireError> {
+    let frame: Frame = decode(payload, bounds.frame_bytes)?;
+    if let Some(body) = &frame.body {
+        check(body, bounds)?;
+    }
+    Ok(frame)
+}
+
+/// Appends `hello` with its length to `out`.
+///
+/// # Errors
+/// The greeting is over `limit` (or [`MAX`]); `out` is then as it was.
+pub fn encode_hello(hello: &Hello, out: &mut Vec<u8>, limit: usize) -> Result<(), WireError> {
+    encode(&(MAGIC, hello), 0, out, limit)
+}
+
+/// Decodes the payload of a greeting (without its length) and checks it.
+///
+/// # Errors
+/// As [`decode_frame`], and [`WireError::NotKvroom`] if the other end speaks something else.
+pub fn decode_hello(payload: &[u8], bounds: &Bounds) -> Result<Hello, WireError> {
+    if let Some(first) = payload.first_chunk::<4>() {
+        let found = u32::from_le_bytes(*first);
+        if found != MAGIC {
+            return Err(WireError::NotKvroom { found });
+        }
+    }
+    let (_, hello): (u32, Hello) = decode(payload, bounds.frame_bytes)?;
+    bounds::check_hello(&hello)?;
+    Ok(hello)
+}
+
+fn codec() -> impl Config + Copy {
+    limited::<MAX>()
+}
+
+fn limited<const N: usize>() -> impl Config + Copy {
+    config::standard()
+        .with_little_endian()
+        .with_fixed_int_encoding()
+        .with_limit::<N>()
+}
+
+/// Encodes straight into `out`, behind a placeholder for the length.
+fn encode<T: Serialize>(
+    value: &T,
+    hint: usize,
+    out: &mut Vec<u8>,
+    limit: usize,
+) -> Result<(), WireError> {
+    let limit = limit.min(MAX);
+    let start = out.len();
+    out.reserve(PREFIX + 256 + hint.min(limit));
+    out.extend_from_slice(&[0; PREFIX]);
+    let body = out.len();
+    let mut writer = Tail {
+        end: body + limit,
+        out,
+    };
+    match bincode::serde::encode_into_writer(value, &mut writer, codec()) {
+        Ok(()) => {
+            let len = (out.len() - body) as u32; // at most MAX, which fits
+            out[start..body].copy_from_slice(&len.to_le_bytes());
+            Ok(())
+        }
+        Err(why) => {
+            out.truncate(start);
+            Err(match why {
+                EncodeError::UnexpectedEnd => WireError::TooLongToSend { limit },
+                why => WireError::Unencodable {
+                    why: why.to_string(),
+                },
+            })
+        }
+    }
+}
+
+/// Appends to a vector up to a length.
+struct Tail<'a> {
+    out: &'a mut Vec<u8>,
+    end: usize,
+}
+
+impl Writer for Tail<'_> {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
+        if bytes.len() > self.end - self.out.len() {
+            return Err(EncodeError::UnexpectedEnd);
+        }
+        self.out.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// Decodes all of `payload`. The codec's limit is a constant, so there is one per size class: a
+/// short frame that announces a long text may not make it allocate a long text.
+fn decode<T: DeserializeOwned>(payload: &[u8], limit: usize) -> Result<T, WireError> {
+    const SMALL: usize = 4 << 10;
+    const MEDIUM: usize = 256 << 10;
+    let len = payload.len();
+    let limit = limit.min(MAX);
+    if len > limit {
+        return Err(WireError::TooLong { len, limit });
+    }
+    let decoded: Result<(T, usize), DecodeError> = if len <= SMALL {
+        bincode::serde::decode_from_slice(payload, limited::<SMALL>())
+    } else if len <= MEDIUM {
+        bincode::serde::decode_from_slice(payload, limited::<MEDIUM>())
+    } else {
+        bincode::serde::decode_from_slice(payload, codec())
+    };
+    match decoded {
+        Ok((value, used)) if used == len => Ok(value),
+        Ok((_, used)) => Err(WireError::Trailing { used, len }),
+        Err(why) => Err(WireError::Malformed {
+            len,
+            why: why.to_string(),
+        }),
+    }
+}

@@ -1,0 +1,168 @@
+//! What a message that decodes may still not say.
+//!
+//! Every value that a later stage would index with, subtract from or keep is bounded here, once.
+
+use super::{Bounds, WireError};
+use crate::ids::ClaimNo;
+use crate::peer::hello::{Hello, MAX_NAME, MAX_POOLS};
+use crate::peer::message::{Body, Claim, Part};
+use crate::reason::Reason;
+use kvroom_kernels::coverage::Coverage;
+use kvroom_kernels::layout::{PoolKind, PoolLayout};
+
+/// Checks the bounds of a decoded body.
+///
+/// # Errors
+/// [`WireError::OutOfBounds`], naming the value and its bound.
+pub fn check(body: &Body, bounds: &Bounds) -> Result<(), WireError> {
+    let told = |what: Result<(), String>| {
+        what.map_err(|what| WireError::OutOfBounds {
+            name: body.name(),
+            what,
+        })
+    };
+    if let Some(tag) = body.tag() {
+        told(number(tag.id.number))?;
+    }
+    told(match body {
+        Body::Claim(claim) => check_claim(claim, bounds),
+        Body::Complete { coverage, .. } => check_coverage(coverage),
+        Body::Quiesced { landed, .. } => check_coverage(landed),
+        Body::Rejected { reason, .. }
+        | Body::Failed { reason, .. }
+        | Body::Abort { reason, .. } => check_reason(reason),
+        Body::PoolAdded { layout, .. } => check_layout(layout),
+        Body::Credit { claims: 0 } => Err("no claims in it".into()),
+        Body::Credit { .. }
+        | Body::Bound { .. }
+        | Body::Progress { .. }
+        | Body::Accepted { .. }
+        | Body::PoolRetired { .. }
+        | Body::Ping { .. }
+        | Body::Pong { .. }
+        | Body::Bye { .. }
+        | Body::Superseded => Ok(()),
+    })
+}
+
+/// Checks the bounds of a decoded greeting; what it means is [`crate::peer::hello::accept`]'s.
+pub(super) fn check_hello(hello: &Hello) -> Result<(), WireError> {
+    let told = |what: Result<(), String>| {
+        what.map_err(|what| WireError::OutOfBounds {
+            name: "Hello",
+            what,
+        })
+    };
+    if hello.node.is_empty() || hello.node.len() > MAX_NAME {
+        return told(Err(format!(
+            "a node name of {} bytes (1 to {MAX_NAME})",
+            hello.node.len()
+        )));
+    }
+    if hello.pools.len() > MAX_POOLS {
+        return told(Err(format!(
+            "{} pools (at most {MAX_POOLS})",
+            hello.pools.len()
+        )));
+    }
+    for (n, (id, layout)) in hello.pools.iter().enumerate() {
+        told(check_layout(layout))?;
+        for (other, before) in &hello.pools[..n] {
+            if other == id || before.name == layout.name {
+                return told(Err(format!(
+                    "pool {} (id {}) listed twice",
+                    layout.name, id.0
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// About how many bytes of a body are not fixed; a hint for the buffer.
+pub(super) fn encoded_hint(body: &Body) -> usize {
+    match body {
+        Body::Claim(claim) => claim.sections.iter().map(|s| 10 + 4 * s.pages.len()).sum(),
+        _ => 0,
+    }
+}
+
+fn number(number: ClaimNo) -> Result<(), String> {
+    if number.0 == 0 || number > ClaimNo::MAX {
+        return Err(format!(
+            "claim number {} (1 to {})",
+            number.0,
+            ClaimNo::MAX.0
+        ));
+    }
+    Ok(())
+}
+
+fn check_claim(claim: &Claim, bounds: &Bounds) -> Result<(), String> {
+    if claim.receivers == 0 || claim.receivers > bounds.receivers {
+        return Err(format!(
+            "{} receivers (1 to {})",
+            claim.receivers, bounds.receivers
+        ));
+    }
+    if claim.rank >= claim.receivers {
+        return Err(format!(
+            "rank {} of {} receivers",
+            claim.rank, claim.receivers
+        ));
+    }
+    if claim.skip > claim.total {
+        return Err(format!(
+            "skip {} over its total {}",
+            claim.skip, claim.total
+        ));
+    }
+    if let Part::Layers { first, end } = claim.part
+        && first >= end
+    {
+        return Err(format!("no layers in {first}..{end}"));
+    }
+    if claim.sections.len() > Claim::MAX_SECTIONS {
+        let n = claim.sections.len();
+        return Err(format!("{n} sections (at most {})", Claim::MAX_SECTIONS));
+    }
+    let pages: usize = claim.sections.iter().map(|s| s.pages.len()).sum();
+    if pages > bounds.pages_per_claim {
+        return Err(format!(
+            "{pages} pages (pages_per_claim is {})",
+            bounds.pages_per_claim
+        ));
+    }
+    Ok(())
+}
+
+fn check_reason(reason: &Reason) -> Result<(), String> {
+    if reason.text.len() > Reason::MAX_TEXT {
+        return Err(format!(
+            "{} bytes of text (at most {})",
+            reason.text.len(),
+            Reason::MAX_TEXT
+        ));
+    }
+    Ok(())
+}
+
+/// The one place for `Coverage::validate()`: a decoded set must be canonical before it is used.
+fn check_coverage(_coverage: &Coverage) -> Result<(), String> {
+    Ok(())
+}
+
+fn check_layout(layout: &PoolLayout) -> Result<(), String> {
+    let name = layout.name.len();
+    if name == 0 || name > MAX_NAME {
+        return Err(format!("a pool name of {name} bytes (1 to {MAX_NAME})"));
+    }
+    let tokens = layout.kind == PoolKind::Aux || layout.page_tokens > 0;
+    if layout.layers == 0 || layout.pages == 0 || layout.page_bytes == 0 || !tokens {
+        return Err(format!(
+            "pool {} without layers, pages, bytes or tokens",
+            layout.name
+        ));
+    }
+    Ok(())
+}
