@@ -1,0 +1,3 @@
+//! Copies: in which order a lane does its work.
+
+pub mod schedule;
