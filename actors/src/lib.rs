@@ -3,6 +3,7 @@
 //! See ARCHITECTURE.md for the map. The pure parts (`room`, `supervisor::core`, `peer::session`,
 //! `copy::schedule`) import neither actix nor tokio and know no clock.
 
+pub mod copy;
 pub mod ids;
 pub mod limits;
 pub mod peer;

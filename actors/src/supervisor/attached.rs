@@ -98,8 +98,6 @@ pub(crate) enum AttachedRole {
         cancel: CancelFlag,
         /// Whether any job was posted.
         posted: bool,
-        /// For each leg: whether its claim wants a checksum.
-        checksums: Vec<bool>,
     },
     Receiver {
         draft: Box<Draft>,
@@ -118,7 +116,7 @@ impl Attached {
         deadline: Option<Duration>,
     ) -> Self {
         let cancel = CancelFlag::new();
-        let role = AttachedRole::Sender { cancel, posted: false, checksums: Vec::new() };
+        let role = AttachedRole::Sender { cancel, posted: false };
         Attached { shared, reply: Some(reply), _permit: permit, class, deadline, role }
     }
 

@@ -15,6 +15,8 @@ pub struct Offer {
     pub gate: u32,
     /// Destination pages in it, for people.
     pub pages: u64,
+    /// Whether it wants a checksum.
+    pub checksum: bool,
 }
 
 /// A claim that waits.

@@ -9,7 +9,7 @@
 //!
 //! A plan owns what it needs and holds a cursor, so it can wait in a lane's queue between pieces; no
 //! descriptor is ever stored. It walks the cells in the order in which they lie at the destination.
-//! Today it plans equal layouts ([`explain`](crate::layout::explain)); order of the indices and
+//! Today it plans equal layouts ([`explain`]); order of the indices and
 //! number of pages may differ.
 
 mod error;
@@ -63,6 +63,8 @@ pub struct Plan {
     layer: u32,
     page: usize,
     within: u64,
+    /// Where the cursor's cell begins on both sides; stale when nothing is left.
+    at: (u64, u64),
     total: u64,
     left: u64,
 }
@@ -128,6 +130,8 @@ impl Plan {
             .checked_mul(u64::from(count))
             .and_then(|cells| cells.checked_mul(src.page_bytes))
             .ok_or(PlanError::TooLarge)?;
+        let first = u64::from(layers.start);
+        let at = (src_side.offset(first, 0), dst_side.offset(first, 0));
         Ok(Plan {
             src: src_side,
             dst: dst_side,
@@ -139,6 +143,7 @@ impl Plan {
             layer: 0,
             page: 0,
             within: 0,
+            at,
             total,
             left: total,
         })
@@ -166,7 +171,7 @@ impl Plan {
             return None;
         }
         let cell = self.page_bytes;
-        let (src, dst) = self.offsets();
+        let (src, dst) = self.at;
         let first = (cell - self.within).min(max_bytes);
         let mut piece = Piece {
             src: src + self.within,
@@ -180,7 +185,7 @@ impl Plan {
         }
         self.advance();
         while self.left > 0 && max_bytes - piece.bytes >= cell {
-            if self.offsets() != (piece.src + piece.bytes, piece.dst + piece.bytes) {
+            if self.at != (piece.src + piece.bytes, piece.dst + piece.bytes) {
                 break;
             }
             piece.bytes += cell;
@@ -206,19 +211,18 @@ impl Plan {
         }
     }
 
-    #[inline]
-    fn offsets(&self) -> (u64, u64) {
-        let layer = u64::from(self.first_layer + self.layer);
-        (
-            self.src.offset(layer, self.page),
-            self.dst.offset(layer, self.page),
-        )
-    }
-
+    /// To the next cell, once the bytes of this one were taken off `left`.
     #[inline]
     fn advance(&mut self) {
         self.within = 0;
         (self.layer, self.page) = self.after(self.layer, self.page);
+        if self.left > 0 {
+            let layer = u64::from(self.first_layer + self.layer);
+            self.at = (
+                self.src.offset(layer, self.page),
+                self.dst.offset(layer, self.page),
+            );
+        }
     }
 
     #[inline]

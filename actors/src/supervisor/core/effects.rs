@@ -173,7 +173,7 @@ impl<L, W, A> ShardCore<L, W, A> {
             return;
         };
         record.closed = true;
-        let (peer, gate) = (record.peer, record.gate);
+        let (peer, gate, checksum) = (record.peer, record.gate, record.checksum);
         let key = ClaimKey {
             peer,
             role: Role::Sender,

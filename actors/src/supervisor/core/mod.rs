@@ -101,6 +101,8 @@ pub struct LegRecord {
     pub claim: Option<ClaimTag>,
     /// The gate's slot at the receiver; only at a sender.
     pub gate: u32,
+    /// Whether the claim wants a checksum; only at a sender.
+    pub checksum: bool,
     /// Nothing is said on it any more.
     pub closed: bool,
 }
