@@ -63,6 +63,8 @@ pub struct Plan {
     layer: u32,
     page: usize,
     within: u64,
+    /// Where page 0 begins on both sides, in the layer from which the walk looks pages up.
+    base: (u64, u64),
     /// Where the cursor's cell begins on both sides; stale when nothing is left.
     at: (u64, u64),
     total: u64,
@@ -131,6 +133,7 @@ impl Plan {
             .and_then(|cells| cells.checked_mul(src.page_bytes))
             .ok_or(PlanError::TooLarge)?;
         let first = u64::from(layers.start);
+        let base = (first * src_side.layer_stride, first * dst_side.layer_stride);
         let at = (src_side.offset(first, 0), dst_side.offset(first, 0));
         Ok(Plan {
             src: src_side,
@@ -143,6 +146,7 @@ impl Plan {
             layer: 0,
             page: 0,
             within: 0,
+            base,
             at,
             total,
             left: total,
@@ -166,6 +170,7 @@ impl Plan {
     ///
     /// A cell is cut only if it is larger than `max_bytes`; the rest of a cut cell comes first in
     /// the next piece.
+    #[inline]
     pub fn next_piece(&mut self, max_bytes: u64) -> Option<Piece> {
         if self.left == 0 || max_bytes == 0 {
             return None;
@@ -215,17 +220,30 @@ impl Plan {
     #[inline]
     fn advance(&mut self) {
         self.within = 0;
-        (self.layer, self.page) = self.after(self.layer, self.page);
+        if self.pages_first {
+            self.layer += 1;
+            if self.layer < self.layers {
+                self.at.0 += self.src.layer_stride;
+                self.at.1 += self.dst.layer_stride;
+                return;
+            }
+            self.layer = 0;
+            self.page += 1;
+        } else {
+            self.page += 1;
+            if self.page == self.pages {
+                self.page = 0;
+                self.layer += 1;
+                self.base.0 += self.src.layer_stride;
+                self.base.1 += self.dst.layer_stride;
+            }
+        }
         if self.left > 0 {
-            let layer = u64::from(self.first_layer + self.layer);
-            self.at = (
-                self.src.offset(layer, self.page),
-                self.dst.offset(layer, self.page),
-            );
+            self.at.0 = self.base.0 + self.src.page_offset(self.page);
+            self.at.1 = self.base.1 + self.dst.page_offset(self.page);
         }
     }
 
-    #[inline]
     fn after(&self, layer: u32, page: usize) -> (u32, usize) {
         if self.pages_first {
             if layer + 1 < self.layers {
@@ -290,7 +308,12 @@ impl Pages {
 
     #[inline]
     fn offset(&self, layer: u64, index: usize) -> u64 {
-        layer * self.layer_stride + u64::from(self.page(index)) * self.page_stride
+        layer * self.layer_stride + self.page_offset(index)
+    }
+
+    #[inline]
+    fn page_offset(&self, index: usize) -> u64 {
+        u64::from(self.page(index)) * self.page_stride
     }
 }
 
