@@ -1,0 +1,575 @@
+//! The owner of one peer's session: gives claims their numbers, opens their gates, moves frames.
+//!
+//! ```text
+//!   shards ── Commands ──▶ PeerActor ──▶ Session ──▶ frames ──▶ pipe ──▶ the other node
+//!   shards ◀── PeerSays ── PeerActor ◀── Session ◀── frames ◀── pipe ◀──
+//! ```
+//!
+//! One actor for each incarnation of a peer; sessions and transports come and go under it. A claim
+//! gets its number, its gate and its place in the queue in one step, here and nowhere else; without
+//! a credit of the peer it waits. The reader of a transport waits until the shards have taken what
+//! it read, so that a peer cannot fill their mailboxes; it never waits for this side's writes.
+
+use super::hello::Hello;
+use super::message::{Body, Claim, ClaimTag};
+use super::pipe::PipeEnd;
+use super::session::{Admit, Received, Session, SessionLimits};
+use super::terms::{LocalPool, terms_of};
+use super::wire::{self, Bounds, FrameReader};
+use crate::ids::{ClaimId, Incarnation, LegNo, LifeId, PeerRef, PoolId, RoomId};
+use crate::memory::{GateTable, OpenGate, Target, Withdrawn};
+use crate::reason::{Code, Reason};
+use crate::room::event::LegTerms;
+use crate::runtime::shared::{NodeShared, Pools};
+use crate::supervisor::actor::{PeerGone, PeerSays, SessionSays, Shard, ShardPeer};
+use crate::supervisor::early::Offer;
+use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, ResponseFuture};
+use kvroom_kernels::layout::PoolLayout;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Frames in one batch of the pipe.
+const BATCH: usize = 512;
+
+/// A claim that a shard wants opened.
+#[derive(Debug)]
+pub(crate) struct OpenRequest {
+    pub(crate) life: LifeId,
+    pub(crate) leg: LegNo,
+    /// All but its number and its gate's slot.
+    pub(crate) claim: Box<Claim>,
+    pub(crate) target: Target,
+}
+
+/// What shards want of a peer.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Open(Box<OpenRequest>),
+    Withdraw(LifeId, LegNo),
+    Say(Body),
+    ClaimEnded,
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Commands(pub(crate) Vec<Command>);
+
+/// A new transport, greeted.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Attach {
+    pub(crate) pipe: PipeEnd,
+    pub(crate) theirs: Hello,
+    pub(crate) our_window: u32,
+    pub(crate) gates: Arc<GateTable>,
+}
+
+/// The session ends: because this node says so, or the other one did.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct GiveUp {
+    pub(crate) reason: Reason,
+    /// Say goodbye first, and stop for good.
+    pub(crate) bye: bool,
+}
+
+/// This node's pools changed.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct PoolsChanged(pub(crate) Vec<Body>);
+
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Incoming {
+    transport: u64,
+    bytes: Vec<u8>,
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Closed {
+    transport: u64,
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Flush;
+
+/// A message of a peer on its way to a shard.
+#[derive(Debug)]
+pub(crate) enum FromPeer {
+    Claim { offer: Offer, terms: Result<Arc<LegTerms>, Reason> },
+    Body(Body),
+}
+
+/// See the module.
+pub(crate) struct PeerActor {
+    me: PeerRef,
+    node: Arc<NodeShared>,
+    name: String,
+    incarnation: Incarnation,
+    shards: Vec<Addr<Shard>>,
+    link: Option<Link>,
+    transports: u64,
+    /// Claims that wait for a credit, in order.
+    waiting: BTreeMap<u64, Box<OpenRequest>>,
+    waiting_at: HashMap<(LifeId, LegNo), u64>,
+    next_waiting: u64,
+    flushing: bool,
+    /// Told when a session is up or gone.
+    watch: tokio::sync::watch::Sender<PeerState>,
+}
+
+/// Whether a peer can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerState {
+    /// A session is up.
+    Up,
+    /// There is none; the text says why.
+    Down(String),
+}
+
+struct Link {
+    session: Session,
+    tx: mpsc::Sender<Vec<u8>>,
+    reader: FrameReader,
+    pools: BTreeMap<PoolId, PoolLayout>,
+    /// Waits for room in the pipe.
+    blocked: bool,
+}
+
+impl PeerActor {
+    pub(crate) fn new(
+        me: PeerRef,
+        node: Arc<NodeShared>,
+        name: String,
+        incarnation: Incarnation,
+        shards: Vec<Addr<Shard>>,
+        watch: tokio::sync::watch::Sender<PeerState>,
+    ) -> Self {
+        PeerActor {
+            me,
+            node,
+            name,
+            incarnation,
+            shards,
+            link: None,
+            transports: 0,
+            waiting: BTreeMap::new(),
+            waiting_at: HashMap::new(),
+            next_waiting: 0,
+            flushing: false,
+            watch,
+        }
+    }
+
+    fn shard(&self, room: RoomId) -> &Addr<Shard> {
+        &self.shards[NodeShared::shard_of(room, self.shards.len())]
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Open(request) => match &self.link {
+                Some(_) => {
+                    let at = self.next_waiting;
+                    self.next_waiting += 1;
+                    self.waiting_at.insert((request.life, request.leg), at);
+                    self.waiting.insert(at, request);
+                    self.open_waiting();
+                }
+                None => {
+                    let reason = Reason::new(
+                        Code::PeerLost,
+                        format!("no session with node {:?}: connect again", self.name),
+                    );
+                    self.not_opened(*request, reason);
+                }
+            },
+            Command::Withdraw(life, leg) => {
+                if let Some(at) = self.waiting_at.remove(&(life, leg))
+                    && let Some(request) = self.waiting.remove(&at)
+                {
+                    self.not_opened(*request, Reason::new(Code::Requested, "withdrawn"));
+                }
+            }
+            Command::Say(body) => {
+                let Some(link) = &mut self.link else { return };
+                match body {
+                    Body::Progress { tag, posted, written } => {
+                        link.session.progress(tag, posted, written);
+                    }
+                    body => {
+                        if let Err(refused) = link.session.queue(body) {
+                            tracing::error!(peer = self.name, %refused, "a message was not sent");
+                        }
+                    }
+                }
+            }
+            Command::ClaimEnded => {
+                if let Some(link) = &mut self.link {
+                    link.session.claim_ended();
+                }
+            }
+        }
+    }
+
+    /// Opens waiting claims while the peer's credit lasts.
+    fn open_waiting(&mut self) {
+        while let Some(link) = &mut self.link
+            && link.session.credit_available() > 0
+            && let Some((_, request)) = self.waiting.pop_first()
+        {
+            self.waiting_at.remove(&(request.life, request.leg));
+            let OpenRequest { life, leg, mut claim, target } = *request;
+            let shard = self.shards[NodeShared::shard_of(claim.tag.room.id, self.shards.len())]
+                .clone();
+            // The number, the gate and the place in the queue: one step.
+            let number = self.node.new_claim();
+            let opened = match self.node.gates.open(number, target) {
+                Ok(gate) => {
+                    claim.tag.id = ClaimId {
+                        receiver: self.node.incarnation,
+                        sender: self.incarnation,
+                        number,
+                    };
+                    claim.gate = gate.slot();
+                    let tag = claim.tag;
+                    match link.session.open_claim(number, claim) {
+                        Ok(()) => Ok((tag, gate)),
+                        Err(refused) => {
+                            drop(gate);
+                            Err(Reason::new(Code::SessionLost, refused.to_string()))
+                        }
+                    }
+                }
+                Err(error) => Err(Reason::new(
+                    Code::LimitReached,
+                    format!("{error}: raise Limits::gates or start fewer rooms at once"),
+                )),
+            };
+            shard.do_send(match opened {
+                Ok((tag, gate)) => SessionSays::Opened { life, leg, tag, gate },
+                Err(reason) => {
+                    let witness = Withdrawn::new(number);
+                    SessionSays::NotOpened { life, leg, reason, witness }
+                }
+            });
+        }
+    }
+
+    fn not_opened(&mut self, request: OpenRequest, reason: Reason) {
+        let (life, leg) = (request.life, request.leg);
+        let witness = Withdrawn::new(request.claim.tag.id.number);
+        let says = SessionSays::NotOpened { life, leg, reason, witness };
+        self.shard(request.claim.tag.room.id).do_send(says);
+    }
+
+    fn wants_flush(&mut self, ctx: &mut Context<Self>) {
+        let Some(link) = &self.link else { return };
+        if !self.flushing && !link.blocked && link.session.has_output() {
+            self.flushing = true;
+            ctx.notify(Flush);
+        }
+    }
+
+    /// Moves frames into the pipe while it has room.
+    fn flush(&mut self, ctx: &mut Context<Self>) {
+        let limit = self.node.limits.frame_bytes;
+        let Some(link) = &mut self.link else { return };
+        while link.session.has_output() || link.session.owes_ack() {
+            match link.tx.try_reserve() {
+                Ok(permit) => {
+                    let mut bytes = Vec::new();
+                    let mut broken = None;
+                    link.session.transmit_with(BATCH, |frame| {
+                        if let Err(error) = wire::encode_frame_ref(frame, &mut bytes, limit) {
+                            broken = Some(error);
+                        }
+                    });
+                    permit.send(bytes);
+                    if let Some(error) = broken {
+                        let text = format!("a frame cannot be sent: {error}");
+                        return self.give_up(Reason::new(Code::LimitReached, text));
+                    }
+                }
+                Err(mpsc::error::TrySendError::Full(())) => {
+                    link.blocked = true;
+                    let (tx, me) = (link.tx.clone(), ctx.address());
+                    actix::spawn(async move {
+                        // Only waits for room; a pipe that is gone is told of by its reader.
+                        drop(tx.reserve().await);
+                        me.do_send(Flush);
+                    });
+                    return;
+                }
+                Err(mpsc::error::TrySendError::Closed(())) => return,
+            }
+        }
+    }
+
+    /// Takes in one batch; gives what is for the shards.
+    fn take(&mut self, bytes: &[u8], node: &NodeShared) -> Result<Batches, Reason> {
+        let pools = node.pools.borrow().clone();
+        let mut out = vec![Vec::new(); 0];
+        out.resize_with(self.shards.len(), Vec::new);
+        let mut rest = bytes;
+        loop {
+            let Some(link) = &mut self.link else { return Ok(out) };
+            let frame = match link.reader.read(&mut rest) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return Ok(out),
+                Err(error) => return Err(violation(error.to_string())),
+            };
+            match link.session.receive(frame) {
+                Ok(Received::Deliver(body)) => self.deliver(body, &pools, &mut out)?,
+                Ok(Received::Credit(_)) => self.open_waiting(),
+                Ok(Received::Duplicate | Received::Nothing) => {}
+                Ok(Received::OutOfOrder { expected }) => {
+                    return Err(violation(format!("frame {expected} is missing on the pipe")));
+                }
+                Err(error) => return Err(violation(error.to_string())),
+            }
+        }
+    }
+
+    fn deliver(&mut self, body: Body, pools: &Pools, out: &mut Batches) -> Result<(), Reason> {
+        let shards = self.shards.len();
+        let Some(link) = &mut self.link else { return Ok(()) };
+        let mut put = |tag: ClaimTag, item: FromPeer| {
+            out[NodeShared::shard_of(tag.room.id, shards)].push(item);
+        };
+        match body {
+            Body::Claim(claim) => {
+                match link.session.admit_claim(claim.tag.id.number) {
+                    Admit::Fresh => {}
+                    // Dead for ever; its abort was answered.
+                    Admit::Stale => {
+                        link.session.claim_ended();
+                        self.node.stats.add(&self.node.stats.stale_messages);
+                        return Ok(());
+                    }
+                }
+                let terms = terms_of(
+                    &claim,
+                    |id| link.pools.get(&id),
+                    |name| {
+                        pools.named(name).map(|p| LocalPool { id: p.id, layout: p.pool.layout() })
+                    },
+                );
+                let pages = claim.sections.iter().map(|s| s.pages.len() as u64).sum();
+                let (tag, gate, checksum) = (claim.tag, claim.gate, claim.checksum);
+                let offer = Offer { tag, gate, pages, checksum };
+                put(tag, FromPeer::Claim { offer, terms: terms.map(Arc::new) });
+            }
+            Body::PoolAdded { pool, layout } => {
+                link.pools.insert(pool, layout);
+            }
+            Body::PoolRetired { pool } => {
+                link.pools.remove(&pool);
+            }
+            Body::Bye { drained } => {
+                let text = format!("node {:?} said goodbye (drained: {drained})", self.name);
+                return Err(Reason::new(Code::PeerLost, text).from_peer());
+            }
+            Body::Superseded => {
+                let text = format!("node {:?} knows a newer life of this node", self.name);
+                return Err(Reason::new(Code::PeerRestarted, text).from_peer());
+            }
+            Body::Abort { tag, reason } => {
+                link.session.note_abort(tag.id.number);
+                put(tag, FromPeer::Body(Body::Abort { tag, reason }));
+            }
+            body => {
+                if let Some(tag) = body.tag() {
+                    put(tag, FromPeer::Body(body));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The session is over: its rooms end on this side, whatever waits is told so.
+    fn give_up(&mut self, reason: Reason) {
+        let Some(link) = self.link.take() else { return };
+        tracing::info!(peer = self.name, %reason, "session ended");
+        // Claims whose frame was never handed over are aborted by their rooms like the others: their
+        // gates are open and prove more than the receipt.
+        drop(link.session.give_up());
+        self.waiting_at.clear();
+        for request in std::mem::take(&mut self.waiting).into_values() {
+            self.not_opened(*request, reason.clone());
+        }
+        for shard in &self.shards {
+            shard.do_send(PeerGone { peer: self.me, reason: reason.clone() });
+        }
+        self.watch.send_replace(PeerState::Down(reason.to_string()));
+    }
+}
+
+type Batches = Vec<Vec<FromPeer>>;
+
+fn violation(text: String) -> Reason {
+    Reason::new(Code::ProtocolViolation, text).from_peer()
+}
+
+impl Actor for PeerActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        // Bounded from inside: shards send for admitted rooms only, the reader waits.
+        ctx.set_mailbox_capacity(1 << 16);
+    }
+}
+
+impl Handler<Attach> for PeerActor {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, attach: Attach, ctx: &mut Context<Self>) -> Self::Result {
+        let Attach { pipe, theirs, our_window, gates } = attach;
+        self.give_up(Reason::new(Code::SessionLost, "a new session takes the place of this one"));
+        let limits = SessionLimits {
+            unacknowledged: self.node.limits.frames_unacknowledged,
+            progress: self.node.limits.rooms,
+            our_window,
+            their_window: theirs.credit,
+        };
+        self.transports += 1;
+        let transport = self.transports;
+        self.link = Some(Link {
+            session: Session::new(self.node.incarnation, self.incarnation, limits),
+            tx: pipe.tx,
+            reader: FrameReader::new(Bounds::from(&self.node.limits)),
+            pools: theirs.pools.into_iter().collect(),
+            blocked: false,
+        });
+        let (mut rx, me) = (pipe.rx, ctx.address());
+        let ready: Vec<_> = self
+            .shards
+            .iter()
+            .map(|s| s.send(ShardPeer { peer: self.me, addr: me.clone(), gates: gates.clone() }))
+            .collect();
+        let watch = self.watch.clone();
+        Box::pin(async move {
+            // Every shard knows the peer before it can hear from it.
+            for shard in ready {
+                let _ = shard.await;
+            }
+            watch.send_replace(PeerState::Up);
+            actix::spawn(async move {
+                while let Some(bytes) = rx.recv().await {
+                    if me.send(Incoming { transport, bytes }).await.is_err() {
+                        return;
+                    }
+                }
+                me.do_send(Closed { transport });
+            });
+        })
+    }
+}
+
+impl Handler<Commands> for PeerActor {
+    type Result = ();
+
+    fn handle(&mut self, Commands(commands): Commands, ctx: &mut Context<Self>) {
+        for command in commands {
+            self.command(command);
+        }
+        self.wants_flush(ctx);
+    }
+}
+
+impl Handler<Incoming> for PeerActor {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, incoming: Incoming, ctx: &mut Context<Self>) -> Self::Result {
+        if incoming.transport != self.transports {
+            return Box::pin(std::future::ready(()));
+        }
+        let node = Arc::clone(&self.node);
+        let batches = match self.take(&incoming.bytes, &node) {
+            Ok(batches) => batches,
+            Err(reason) => {
+                self.give_up(reason);
+                return Box::pin(std::future::ready(()));
+            }
+        };
+        let peer = self.me;
+        let sent: Vec<_> = batches
+            .into_iter()
+            .enumerate()
+            .filter(|(_, items)| !items.is_empty())
+            .map(|(i, items)| self.shards[i].send(PeerSays { peer, items }))
+            .collect();
+        // Whatever the shards answer goes out with the acknowledgement; without an answer it goes
+        // by itself.
+        if let Some(link) = &self.link
+            && !self.flushing
+            && !link.blocked
+            && (link.session.has_output() || link.session.owes_ack())
+        {
+            self.flushing = true;
+            ctx.notify(Flush);
+        }
+        Box::pin(async move {
+            for shard in sent {
+                let _ = shard.await;
+            }
+        })
+    }
+}
+
+impl Handler<Flush> for PeerActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Flush, ctx: &mut Context<Self>) {
+        self.flushing = false;
+        if let Some(link) = &mut self.link {
+            link.blocked = false;
+        }
+        self.flush(ctx);
+    }
+}
+
+impl Handler<Closed> for PeerActor {
+    type Result = ();
+
+    fn handle(&mut self, closed: Closed, _: &mut Context<Self>) {
+        if closed.transport == self.transports {
+            let text = format!("the connection to node {:?} is gone", self.name);
+            self.give_up(Reason::new(Code::PeerLost, text));
+        }
+    }
+}
+
+impl Handler<PoolsChanged> for PeerActor {
+    type Result = ();
+
+    fn handle(&mut self, PoolsChanged(bodies): PoolsChanged, ctx: &mut Context<Self>) {
+        for body in bodies {
+            self.command(Command::Say(body));
+        }
+        self.wants_flush(ctx);
+    }
+}
+
+impl Handler<GiveUp> for PeerActor {
+    type Result = ();
+
+    fn handle(&mut self, give_up: GiveUp, ctx: &mut Context<Self>) {
+        if give_up.bye {
+            if let Some(link) = &mut self.link {
+                // Refused only if the peer reads nothing; then it hears of the closed pipe.
+                let _ = link.session.queue(Body::Bye { drained: true });
+            }
+            self.flush(ctx);
+        }
+        self.give_up(give_up.reason);
+        if give_up.bye {
+            ctx.stop();
+        }
+    }
+}
+
+/// The opened gate of a claim, for its shard.
+pub(crate) type Opened = (ClaimTag, OpenGate);

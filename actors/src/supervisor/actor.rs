@@ -1,0 +1,797 @@
+//! The supervisor actor: a shard's core, and everything it needs to do what the core says.
+//!
+//! It alone holds the `Addr`s of its rooms, and everything that reaches a room goes through its
+//! mailbox, in order. Handles, tickets and doorbells of other threads put their messages into the
+//! shard's inbox; one task carries them over in batches and waits until each batch is done.
+
+use super::attached::{Attached, AttachedRole, Gate, Lent, RealInput, RealOutput, Refusal};
+use super::core::{CoreLimits, ShardCore};
+use super::custody::Held;
+use super::io::{Counter, Input, Output};
+use super::timers::{Clock, Timers};
+use crate::copy::actor::{Lane, LaneWork};
+use crate::copy::job::{Job, Place};
+use crate::copy::sum::{SumJob, SumReply, SumSection};
+use crate::fabric::local::LocalRoute;
+use crate::handle::{Back, ChunkBack};
+use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef};
+use crate::memory::{
+    Doorbell, GateTable, JobBack, JobId, Lease, OpenGate, Target, Ticket, TicketSink, Withdrawn,
+    Witness,
+};
+use crate::peer::actor::{Command, Commands, FromPeer, OpenRequest, PeerActor};
+use crate::peer::message::{Body, Claim, ClaimTag, Section};
+use crate::reason::Reason;
+use crate::room::actor::{RoomActor, Said, Tell};
+use crate::room::event::{JobEnd, JobSpec, Timer};
+use crate::room::{Outcome, Quiescence};
+use crate::runtime::shared::NodeShared;
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, SpawnHandle};
+use kvroom_kernels::coverage::Rect;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// What reaches a shard from other threads.
+///
+/// The channel itself has no bound of its own: every sender is something that was admitted (a
+/// handle of a room, a ticket of a job, a gate), so that what is in it is bounded by
+/// `Limits::rooms`, `Limits::jobs_per_lane` and `Limits::gates`, and nothing on a way out is refused.
+pub enum Inbound {
+    /// For the core.
+    Core(RealInput),
+    /// A ticket came back.
+    Job(JobBack),
+    /// A doorbell rang.
+    Bell(LifeId, LegNo),
+    /// Something to be asked of the shard, on its own thread.
+    Ask(Box<dyn FnOnce(&mut Shard) + Send>),
+}
+
+/// The way into a shard from any thread.
+#[derive(Clone, Debug)]
+pub struct Inbox {
+    tx: mpsc::UnboundedSender<Inbound>,
+}
+
+impl Inbox {
+    /// A new inbox and its reading end.
+    pub(crate) fn new() -> (Inbox, mpsc::UnboundedReceiver<Inbound>) {
+        let (tx, rx) = mpsc::unbounded_channel();
+        (Inbox { tx }, rx)
+    }
+
+    /// Puts a message in. Hands it back if the shard has stopped.
+    pub fn put(&self, message: Inbound) -> Result<(), Inbound> {
+        self.tx.send(message).map_err(|e| e.0)
+    }
+}
+
+impl std::fmt::Debug for Inbound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Inbound::Core(_) => "Core",
+            Inbound::Job(_) => "Job",
+            Inbound::Bell(..) => "Bell",
+            Inbound::Ask(_) => "Ask",
+        })
+    }
+}
+
+/// A shard.
+pub struct Shard {
+    node: Arc<NodeShared>,
+    core: ShardCore<Lent, Witness, Attached>,
+    rooms: HashMap<LifeId, Addr<RoomActor>>,
+    peers: HashMap<PeerRef, PeerLink>,
+    lanes: Vec<Addr<Lane>>,
+    next_lane: usize,
+    inbox: Inbox,
+    sink: Arc<Sink>,
+    timers: Timers,
+    alarm: Option<(crate::ids::Tick, SpawnHandle)>,
+    /// Messages for peers, sent at the end of each turn.
+    outgoing: Vec<(PeerRef, Vec<Command>)>,
+    work: VecDeque<RealOutput>,
+    scratch: Vec<RealOutput>,
+    when_empty: Vec<oneshot::Sender<()>>,
+    stuck_gates: Vec<(LifeId, LegNo)>,
+}
+
+struct PeerLink {
+    addr: Addr<PeerActor>,
+    gates: Arc<GateTable>,
+}
+
+/// Where this shard's tickets come back to.
+struct Sink(Inbox);
+
+impl TicketSink for Sink {
+    fn returned(&self, back: JobBack) {
+        // A shard that has stopped has leaked what was lent; the witness has nobody to go to.
+        let _ = self.0.put(Inbound::Job(back));
+    }
+}
+
+/// Rings a shard for one claim.
+struct Bell {
+    inbox: Inbox,
+    life: LifeId,
+    leg: LegNo,
+}
+
+impl Doorbell for Bell {
+    fn ring(&self, _: ClaimNo) {
+        let _ = self.inbox.put(Inbound::Bell(self.life, self.leg));
+    }
+}
+
+/// How often a gate that is closed and not empty is looked at, should its bell not ring.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct FromInbox(pub(crate) Vec<Inbound>);
+
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct PeerSays {
+    pub(crate) peer: PeerRef,
+    pub(crate) items: Vec<FromPeer>,
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) enum SessionSays {
+    Opened { life: LifeId, leg: LegNo, tag: ClaimTag, gate: OpenGate },
+    NotOpened { life: LifeId, leg: LegNo, reason: Reason, witness: Withdrawn },
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct ShardPeer {
+    pub(crate) peer: PeerRef,
+    pub(crate) addr: Addr<PeerActor>,
+    pub(crate) gates: Arc<GateTable>,
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct PeerGone {
+    pub(crate) peer: PeerRef,
+    pub(crate) reason: Reason,
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Alarm;
+
+impl Shard {
+    pub(crate) fn new(node: Arc<NodeShared>, lanes: Vec<Addr<Lane>>, inbox: Inbox) -> Self {
+        Shard {
+            core: ShardCore::new(CoreLimits::from(&node.limits)),
+            node,
+            rooms: HashMap::new(),
+            peers: HashMap::new(),
+            lanes,
+            next_lane: 0,
+            sink: Arc::new(Sink(inbox.clone())),
+            inbox,
+            timers: Timers::default(),
+            alarm: None,
+            outgoing: Vec::new(),
+            work: VecDeque::new(),
+            scratch: Vec::new(),
+            when_empty: Vec::new(),
+            stuck_gates: Vec::new(),
+        }
+    }
+
+    /// The core, for questions.
+    pub fn core(&self) -> &ShardCore<Lent, Witness, Attached> {
+        &self.core
+    }
+
+    /// Clocks that are armed.
+    pub fn armed_clocks(&self) -> usize {
+        self.timers.len()
+    }
+
+    /// Room actors that are alive.
+    pub fn actors(&self) -> usize {
+        self.rooms.len()
+    }
+
+    /// Asks the core to shut down; told when nothing is held any more.
+    pub(crate) fn shut_down(&mut self, told: oneshot::Sender<()>, ctx: &mut Context<Self>) {
+        self.when_empty.push(told);
+        self.input(Input::Shutdown, ctx);
+        self.settle(ctx);
+    }
+
+    fn input(&mut self, input: RealInput, ctx: &mut Context<Self>) {
+        let mut out = std::mem::take(&mut self.scratch);
+        self.core.handle(input, &mut out);
+        self.work.extend(out.drain(..));
+        self.scratch = out;
+        while let Some(output) = self.work.pop_front() {
+            self.output(output, ctx);
+        }
+    }
+
+    /// The end of a turn: what is for peers goes out, the next alarm is set.
+    fn settle(&mut self, ctx: &mut Context<Self>) {
+        for (peer, commands) in self.outgoing.drain(..) {
+            if let Some(link) = self.peers.get(&peer) {
+                // From inside, and bounded by the rooms that were admitted.
+                link.addr.do_send(Commands(commands));
+            }
+        }
+        self.set_alarm(ctx);
+    }
+
+    fn command(&mut self, peer: PeerRef, command: Command) {
+        match self.outgoing.iter_mut().find(|(p, _)| *p == peer) {
+            Some((_, commands)) => commands.push(command),
+            None => self.outgoing.push((peer, vec![command])),
+        }
+    }
+
+    fn output(&mut self, output: RealOutput, ctx: &mut Context<Self>) {
+        match output {
+            Output::Spawn { life, room } => {
+                let me = ctx.address();
+                self.rooms.insert(life, RoomActor::new(life, room, me).start());
+                self.node.stats.add(&self.node.stats.started);
+                if let Some(reply) = self.core.attached(life).and_then(|a| a.reply.take()) {
+                    let _ = reply.send(Ok(()));
+                }
+            }
+            Output::StartRefused { why, mut attached, leases } => {
+                let leases = leases.into_iter().map(|(_, l)| l.lease).collect();
+                if let Some(reply) = attached.reply.take() {
+                    let _ = reply.send(Err(Box::new(Refusal { why, leases })));
+                }
+            }
+            Output::ToRoom { life, event } => {
+                if let Some(room) = self.rooms.get(&life) {
+                    // Within this thread; a room answers each event with one message.
+                    room.do_send(Tell(event));
+                }
+            }
+            Output::OpenClaim { life, leg, peer } => self.open_claim(life, leg, peer, ctx),
+            Output::WithdrawClaim { life, leg, peer } => {
+                self.command(peer, Command::Withdraw(life, leg));
+            }
+            Output::CloseGate { life, leg } => self.close_gate(life, leg),
+            Output::ToPeer { peer, body } => self.command(peer, Command::Say(body)),
+            Output::ClaimEnded { peer } => self.command(peer, Command::ClaimEnded),
+            Output::Post { life, leg, job, spec } => self.post(life, leg, job, spec, ctx),
+            Output::CancelJobs { life } => self.cancel_jobs(life),
+            Output::Sum { life } => self.sum(life),
+            Output::ReleaseChunk { lease, .. } => give_back_chunk(lease, None),
+            Output::Bounce { lease, reason } => give_back_chunk(lease, Some(reason)),
+            Output::SetTimer { life, timer } => self.set_timer(life, timer),
+            Output::ClearTimer { life, timer } => self.timers.clear(life, timer),
+            Output::SetEarlyTimer { peer, tag } => {
+                let at = self.node.now().after(self.node.deadlines.early_claim);
+                self.timers.set(Clock::Early(peer, tag), at);
+            }
+            Output::Publish { life, outcome } => self.publish(life, outcome),
+            Output::Return { life, leases, proof, attached } => {
+                self.give_back(life, leases, proof, attached);
+            }
+            Output::Count(counter) => self.count(counter),
+            Output::Empty => {
+                for told in self.when_empty.drain(..) {
+                    let _ = told.send(());
+                }
+            }
+        }
+    }
+
+    fn count(&self, counter: Counter) {
+        let stats = &self.node.stats;
+        stats.add(match counter {
+            Counter::StaleMessage => &stats.stale_messages,
+            Counter::StaleEvent => &stats.stale_events,
+            Counter::RepeatedChunk => &stats.repeated_chunks,
+            Counter::ClaimRefused => &stats.claims_refused,
+            Counter::Quarantined => &stats.quarantined,
+            Counter::Panicked => &stats.panicked,
+            Counter::StrayWitness => &stats.stray_witnesses,
+        });
+    }
+
+    fn publish(&mut self, life: LifeId, outcome: Outcome) {
+        let stats = &self.node.stats;
+        stats.add(match outcome {
+            Outcome::Done => &stats.done,
+            Outcome::Aborted(_) => &stats.aborted,
+        });
+        if let Some(l) = self.core.life(life) {
+            tracing::debug!(room = %l.key(), role = %l.role(), %outcome, "room ended");
+            l.attached().shared.publish(outcome);
+        }
+    }
+
+    fn set_timer(&mut self, life: LifeId, timer: Timer) {
+        let Some(attached) = self.core.attached(life) else { return };
+        let own = attached.deadline;
+        let deadlines = &self.node.deadlines;
+        let after = match timer {
+            Timer::Outcome => match own.or(deadlines.outcome) {
+                Some(after) => after,
+                None => return,
+            },
+            Timer::Stall => deadlines.stall,
+            Timer::Drain => deadlines.drain,
+            Timer::Explain => deadlines.drain.min(deadlines.stall),
+        };
+        let at = self.node.now().after(after);
+        self.timers.set(Clock::Room(life, timer), at);
+    }
+
+    fn set_alarm(&mut self, ctx: &mut Context<Self>) {
+        let Some(next) = self.timers.next() else { return };
+        if let Some((at, handle)) = self.alarm {
+            if at <= next {
+                return;
+            }
+            ctx.cancel_future(handle);
+        }
+        let wait = next.since(self.node.now());
+        let handle = ctx.notify_later(Alarm, wait);
+        self.alarm = Some((next, handle));
+    }
+
+    fn open_claim(&mut self, life: LifeId, leg: LegNo, peer: PeerRef, ctx: &mut Context<Self>) {
+        let inbox = self.inbox.clone();
+        let known = self.peers.contains_key(&peer);
+        let (me, limits) = (self.node.incarnation, &self.node.deadlines);
+        let default_deadline = limits.outcome;
+        let Some(l) = self.core.life_mut(life) else { return };
+        let key = l.key();
+        let deadline = l.attached().deadline.or(default_deadline);
+        let mut sections = Vec::new();
+        let mut targets = Vec::new();
+        let mut aux_target = None;
+        for (held, lent) in l.leases_mut() {
+            let Lease::Write(lease) = &mut lent.lease else { continue };
+            match held {
+                Held::Section(_) => {
+                    targets.push(lease.target_section());
+                    sections.push(lease.pages().to_vec());
+                }
+                Held::Aux => aux_target = Some(lease.target_section()),
+                Held::Chunk(_) => {}
+            }
+        }
+        let AttachedRole::Receiver { draft, .. } = &l.attached().role else { return };
+        let tag = ClaimTag {
+            id: ClaimId { receiver: me, sender: Incarnation::default(), number: ClaimNo(0) },
+            room: key,
+        };
+        let claim = Box::new(Claim {
+            tag,
+            receivers: draft.receivers,
+            rank: draft.rank,
+            part: draft.parts.get(usize::from(leg.0)).copied().unwrap_or(crate::peer::message::Part::Whole),
+            sections: draft
+                .pools
+                .iter()
+                .zip(sections)
+                .map(|(pool, pages)| Section { pool: *pool, pages })
+                .collect(),
+            skip: draft.skip,
+            total: draft.total,
+            aux: draft.aux.filter(|_| leg.0 == 0),
+            gate: 0,
+            deadline_ms: deadline
+                .map_or(u32::MAX, |d| u32::try_from(d.as_millis()).unwrap_or(u32::MAX)),
+            checksum: draft.checksum,
+            trace: draft.trace,
+        });
+        let aux_target = aux_target.filter(|_| leg.0 == 0);
+        let target = Target::new(targets, aux_target, Arc::new(Bell { inbox, life, leg }));
+        let request = OpenRequest { life, leg, claim, target };
+        if known {
+            self.command(peer, Command::Open(Box::new(request)));
+        } else {
+            let reason = Reason::new(crate::reason::Code::PeerLost, "the peer is not connected");
+            let witness = Witness::NeverSubmitted(Withdrawn::new(ClaimNo(0)));
+            drop(request);
+            self.input(Input::ClaimNotOpened { life, leg, reason, witness }, ctx);
+        }
+    }
+
+    fn close_gate(&mut self, life: LifeId, leg: LegNo) {
+        let Some(gate) = self.gate(life, leg) else { return };
+        match std::mem::replace(gate, Gate::None) {
+            Gate::Open(open) => {
+                *gate = Gate::Closing(open.close());
+                self.finish_gate(life, leg);
+            }
+            other => *gate = other,
+        }
+    }
+
+    /// Tries to finish a closing gate; its witness goes to the core.
+    fn finish_gate(&mut self, life: LifeId, leg: LegNo) {
+        let Some(gate) = self.gate(life, leg) else { return };
+        let Gate::Closing(closing) = std::mem::replace(gate, Gate::Closed) else { return };
+        match closing.try_finish() {
+            Ok(witness) => {
+                let landed = witness.landed();
+                if let Some(AttachedRole::Receiver { landed: all, .. }) =
+                    self.core.attached(life).map(|a| &mut a.role)
+                {
+                    all.pieces += landed.pieces;
+                    all.bytes += landed.bytes;
+                }
+                let witness = Witness::GateClosed(witness);
+                let mut out = std::mem::take(&mut self.scratch);
+                self.core.handle(Input::GateClosed { life, leg, witness }, &mut out);
+                self.work.extend(out.drain(..));
+                self.scratch = out;
+            }
+            Err(closing) => {
+                if let Some(gate) = self.gate(life, leg) {
+                    *gate = Gate::Closing(closing);
+                }
+                self.stuck_gates.push((life, leg));
+            }
+        }
+    }
+
+    fn gate(&mut self, life: LifeId, leg: LegNo) -> Option<&mut Gate> {
+        match &mut self.core.attached(life)?.role {
+            AttachedRole::Receiver { gates, .. } => gates.get_mut(usize::from(leg.0)),
+            AttachedRole::Sender { .. } => None,
+        }
+    }
+
+    fn post(
+        &mut self,
+        life: LifeId,
+        leg: LegNo,
+        job: u32,
+        spec: JobSpec,
+        ctx: &mut Context<Self>,
+    ) {
+        let lane = self.next_lane % self.lanes.len().max(1);
+        self.next_lane = self.next_lane.wrapping_add(1);
+        let sink = Arc::clone(&self.sink);
+        let held = match &spec {
+            JobSpec::Pages { chunk, .. } => Held::Chunk(*chunk),
+            JobSpec::Aux => Held::Aux,
+        };
+        let id = JobId { life, leg, job: job_code(job, held) };
+        let built = self.build(id, held, &spec, sink);
+        match (built, self.lanes.get(lane)) {
+            (Some((class, job)), Some(lane)) => {
+                // Bounded by `Limits::jobs_per_lane`: a slot is taken before a chunk is pushed.
+                lane.do_send(LaneWork::Copy(class, Box::new(job)));
+            }
+            _ => {
+                // Nothing was posted; the debt that was recorded for it is paid by a ticket that
+                // never went anywhere.
+                let end = JobEnd::Errored("the job could not be built".into());
+                self.job_failed_to_start(id, held, end, ctx);
+            }
+        }
+    }
+
+    fn build(
+        &mut self,
+        id: JobId,
+        held: Held,
+        spec: &JobSpec,
+        sink: Arc<Sink>,
+    ) -> Option<(crate::copy::schedule::Class, Job)> {
+        let l = self.core.life_mut(id.life)?;
+        let record = l.legs().get(usize::from(id.leg.0))?;
+        let (peer, gate, checksum) = (record.peer, record.gate, record.checksum);
+        let number = record.claim?.id.number;
+        let class = l.attached().class;
+        let AttachedRole::Sender { cancel, posted } = &mut l.attached_mut().role else {
+            return None;
+        };
+        *posted = true;
+        let cancel = cancel.clone();
+        let Lease::Read(lease) = &l.custody().lease(held)?.lease else { return None };
+        let (view, pages) = (lease.source_view(), lease.arc_pages());
+        let layout = Arc::clone(lease.pool().layout());
+        let place = match spec {
+            JobSpec::Pages { section, layers, from, to, pages: n, .. } => Place {
+                section: *section,
+                layers: layers.clone(),
+                pages,
+                from: *from as usize..(*from + *n) as usize,
+                to: *to as usize..(*to + *n) as usize,
+            },
+            JobSpec::Aux => Place {
+                section: Rect::AUX,
+                layers: 0..layout.layers,
+                pages,
+                from: 0..1,
+                to: 0..1,
+            },
+        };
+        let ticket = Ticket::new(id, view, cancel, sink);
+        let route = LocalRoute::new(Arc::clone(&self.peers.get(&peer)?.gates), gate, number);
+        Some((class, Job::new(ticket, route, layout, place, checksum)))
+    }
+
+    fn job_failed_to_start(
+        &mut self,
+        id: JobId,
+        held: Held,
+        end: JobEnd,
+        ctx: &mut Context<Self>,
+    ) {
+        let (code, _) = job_parts(id.job);
+        let witness = Witness::NeverSubmitted(Withdrawn::new(ClaimNo(0)));
+        let input = Input::JobOver {
+            life: id.life,
+            leg: id.leg,
+            job: code,
+            carried: held,
+            rest: 0,
+            end,
+            witness,
+        };
+        self.input(input, ctx);
+    }
+
+    fn job_back(&mut self, back: JobBack, ctx: &mut Context<Self>) {
+        let JobBack { id, facts, finished, witness } = back;
+        let (job, held) = job_parts(id.job);
+        let end = if let Some(text) = facts.errored {
+            JobEnd::Errored(text)
+        } else if facts.refused_pieces > 0 {
+            self.node.stats.add(&self.node.stats.refused_jobs);
+            JobEnd::Refused
+        } else if finished {
+            JobEnd::Landed { checksum: facts.checksum }
+        } else {
+            JobEnd::Cancelled
+        };
+        let rest = facts.landed_bytes - facts.told_bytes.min(facts.landed_bytes);
+        let input = Input::JobOver {
+            life: id.life,
+            leg: id.leg,
+            job,
+            carried: held,
+            rest,
+            end,
+            witness: Witness::Jobs(vec![witness]),
+        };
+        self.input(input, ctx);
+    }
+
+    fn cancel_jobs(&mut self, life: LifeId) {
+        let Some(attached) = self.core.attached(life) else { return };
+        if let AttachedRole::Sender { cancel, posted } = &attached.role {
+            cancel.cancel();
+            if *posted {
+                for lane in &self.lanes {
+                    lane.do_send(LaneWork::Cancel(life));
+                }
+            }
+        }
+    }
+
+    fn sum(&mut self, life: LifeId) {
+        let Some(l) = self.core.life_mut(life) else { return };
+        let mut sections = Vec::new();
+        for (held, lent) in l.leases_mut() {
+            let Lease::Write(lease) = &mut lent.lease else { continue };
+            let section = match held {
+                Held::Section(i) => i,
+                Held::Aux => Rect::AUX,
+                Held::Chunk(_) => continue,
+            };
+            let (view, pages) = (lease.sum_view(), lease.arc_pages());
+            sections.push(SumSection { section, view, pages });
+        }
+        let inbox = self.inbox.clone();
+        let reply = SumReply::new(move |sum| {
+            // A sum that was lost with its lane cannot agree with anything.
+            let sum = sum.unwrap_or(0x6e6f_2073_756d_2121);
+            let _ = inbox.put(Inbound::Core(Input::Summed { life, sum }));
+        });
+        if let Some(lane) = self.lanes.get(life.0 as usize % self.lanes.len().max(1)) {
+            lane.do_send(LaneWork::Sum(SumJob::new(sections, reply)));
+        }
+    }
+
+    fn give_back(
+        &mut self,
+        life: LifeId,
+        leases: Vec<(Held, Lent)>,
+        proof: Quiescence<Witness>,
+        attached: Attached,
+    ) {
+        self.rooms.remove(&life);
+        self.timers.clear_all(life);
+        let landed = match attached.role {
+            AttachedRole::Receiver { landed, .. } => landed,
+            AttachedRole::Sender { .. } => crate::handle::Landed::default(),
+        };
+        let mut kept = Vec::new();
+        for (held, lent) in leases {
+            match &lent.chunk {
+                // Somebody waits for this one by itself.
+                Some(chunk) if Arc::strong_count(chunk) > 1 => give_back_chunk(lent, None),
+                _ => kept.push((held, lent.lease)),
+            }
+        }
+        let proofs = proof.witnesses().iter().map(Witness::proof).collect();
+        attached.shared.give_back(Back { leases: kept, proofs, landed });
+    }
+}
+
+fn give_back_chunk(lent: Lent, bounced: Option<Reason>) {
+    let Lent { lease, chunk, slot } = lent;
+    drop(slot);
+    if let (Some(chunk), Lease::Read(lease)) = (chunk, lease) {
+        chunk.give_back(ChunkBack { lease, bounced });
+    }
+}
+
+/// A job's number and what it carries, in the one word that its ticket keeps.
+fn job_code(job: u32, held: Held) -> u64 {
+    let held = match held {
+        Held::Chunk(ChunkNo(no)) => u64::from(no),
+        Held::Aux | Held::Section(_) => u64::from(u32::MAX),
+    };
+    u64::from(job) | held << 32
+}
+
+fn job_parts(code: u64) -> (u32, Held) {
+    let held = match (code >> 32) as u32 {
+        u32::MAX => Held::Aux,
+        no => Held::Chunk(ChunkNo(no)),
+    };
+    (code as u32, held)
+}
+
+impl Actor for Shard {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        ctx.set_mailbox_capacity(1 << 16);
+    }
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        // What is still held when the arbiter stops is held for a reason: a writer that was not
+        // proven to be out. It is leaked, never unmapped.
+        let core = std::mem::replace(
+            &mut self.core,
+            ShardCore::new(CoreLimits::from(&self.node.limits)),
+        );
+        if !core.is_empty() {
+            std::mem::forget(core);
+        }
+    }
+}
+
+impl Handler<FromInbox> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, FromInbox(batch): FromInbox, ctx: &mut Context<Self>) {
+        for message in batch {
+            match message {
+                Inbound::Core(input) => self.input(input, ctx),
+                Inbound::Job(back) => self.job_back(back, ctx),
+                Inbound::Bell(life, leg) => {
+                    self.finish_gate(life, leg);
+                    while let Some(output) = self.work.pop_front() {
+                        self.output(output, ctx);
+                    }
+                }
+                Inbound::Ask(ask) => ask(self),
+            }
+        }
+        self.settle(ctx);
+    }
+}
+
+impl Handler<Said> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, said: Said, ctx: &mut Context<Self>) {
+        let Said { life, told } = said;
+        match told {
+            Some((state, effects)) => {
+                if let Some(l) = self.core.life(life)
+                    && l.state() != state
+                {
+                    l.attached().shared.set_state(state);
+                }
+                self.input(Input::RoomSaid { life, state, effects }, ctx);
+            }
+            None => self.input(Input::RoomPanicked { life }, ctx),
+        }
+        self.settle(ctx);
+    }
+}
+
+impl Handler<PeerSays> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, says: PeerSays, ctx: &mut Context<Self>) {
+        let peer = says.peer;
+        for item in says.items {
+            let input = match item {
+                FromPeer::Claim { offer, terms } => Input::Claim { peer, offer, terms },
+                FromPeer::Body(body) => Input::Message { peer, body },
+            };
+            self.input(input, ctx);
+        }
+        self.settle(ctx);
+    }
+}
+
+impl Handler<SessionSays> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, says: SessionSays, ctx: &mut Context<Self>) {
+        match says {
+            SessionSays::Opened { life, leg, tag, gate } => {
+                match self.gate(life, leg) {
+                    Some(slot) => *slot = Gate::Open(gate),
+                    // Its life is kept until this message, so this cannot be; a dropped gate closes.
+                    None => drop(gate),
+                }
+                self.input(Input::ClaimOpened { life, leg, tag }, ctx);
+            }
+            SessionSays::NotOpened { life, leg, reason, witness } => {
+                let witness = Witness::NeverSubmitted(witness);
+                self.input(Input::ClaimNotOpened { life, leg, reason, witness }, ctx);
+            }
+        }
+        self.settle(ctx);
+    }
+}
+
+impl Handler<ShardPeer> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, up: ShardPeer, ctx: &mut Context<Self>) {
+        let back = self.peers.contains_key(&up.peer);
+        self.peers.insert(up.peer, PeerLink { addr: up.addr, gates: up.gates });
+        if back {
+            self.input(Input::PeerBack { peer: up.peer }, ctx);
+        }
+        self.settle(ctx);
+    }
+}
+
+impl Handler<PeerGone> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, gone: PeerGone, ctx: &mut Context<Self>) {
+        self.input(Input::PeerLost { peer: gone.peer, reason: gone.reason }, ctx);
+        self.settle(ctx);
+    }
+}
+
+impl Handler<Alarm> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, _: Alarm, ctx: &mut Context<Self>) {
+        self.alarm = None;
+        let now = self.node.now();
+        while let Some(clock) = self.timers.pop(now) {
+            let input = match clock {
+                Clock::Room(life, timer) => Input::Timer { life, timer },
+                Clock::Early(peer, tag) => Input::EarlyTimer { peer, tag },
+            };
+            self.input(input, ctx);
+        }
+        self.settle(ctx);
+    }
+}
