@@ -5,5 +5,6 @@
 
 pub mod ids;
 pub mod limits;
+pub mod memory;
 pub mod peer;
 pub mod reason;
