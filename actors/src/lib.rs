@@ -6,6 +6,7 @@
 pub mod copy;
 pub mod ids;
 pub mod limits;
+pub mod memory;
 pub mod peer;
 pub mod reason;
 pub mod room;
