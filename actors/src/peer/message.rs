@@ -17,12 +17,11 @@
 //! so that a node can route the message to the shard of that room without a table.
 
 use crate::ids::{ClaimId, PoolId, RoomKey};
+use crate::peer::lists;
 use crate::reason::Reason;
 use kvroom_kernels::coverage::Coverage;
 use kvroom_kernels::layout::PoolLayout;
-use serde::de::{Error, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
-use std::fmt;
+use serde::{Deserialize, Serialize};
 
 /// Which claim a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -39,6 +38,7 @@ pub struct Section {
     /// The receiver's pool.
     pub pool: PoolId,
     /// Page indices in that pool.
+    #[serde(with = "lists::pages")]
     pub pages: Vec<u32>,
 }
 
@@ -86,7 +86,7 @@ pub struct Claim {
     /// What this sender covers.
     pub part: Part,
     /// Destination pages, one entry a pool; at most [`Claim::MAX_SECTIONS`].
-    #[serde(deserialize_with = "few_sections")]
+    #[serde(deserialize_with = "lists::few_sections")]
     pub sections: Vec<Section>,
     /// First token wanted; the ones before it are already there. Page-aligned.
     pub skip: u64,
@@ -299,28 +299,4 @@ impl FrameRef<'_> {
             body: self.body.cloned(),
         }
     }
-}
-
-/// Decodes a list of sections and stops at the first one too many.
-fn few_sections<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Section>, D::Error> {
-    struct Few;
-    impl<'de> Visitor<'de> for Few {
-        type Value = Vec<Section>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "at most {} sections", Claim::MAX_SECTIONS)
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-            let mut sections = Vec::new();
-            while let Some(section) = seq.next_element()? {
-                if sections.len() == Claim::MAX_SECTIONS {
-                    return Err(Error::invalid_length(sections.len() + 1, &self));
-                }
-                sections.push(section);
-            }
-            Ok(sections)
-        }
-    }
-    from.deserialize_seq(Few)
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod actor;
 pub mod hello;
+mod lists;
 pub mod message;
 pub(crate) mod pipe;
 pub mod session;

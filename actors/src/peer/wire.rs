@@ -12,7 +12,8 @@
 //! Rules:
 //! - a length over the limit is refused before anything is allocated for it;
 //! - a decode must consume exactly the length, and what it yields must pass [`check`];
-//! - a length inside a frame can make a decode allocate at most 1 MiB ahead of the bytes it has;
+//! - a length inside a frame can make a decode allocate a bounded amount ahead of the bytes that are
+//!   there: a text up to the frame's size class, a list up to 1 MiB, a list of pages nothing;
 //! - an error ends the transport: after it the position in the stream is unknown.
 
 use crate::limits::Limits;
@@ -196,11 +197,11 @@ pub fn decode_hello(payload: &[u8], bounds: &Bounds) -> Result<Hello, WireError>
     Ok(hello)
 }
 
-fn codec() -> impl Config + Copy {
+fn codec() -> impl Config {
     limited::<MAX>()
 }
 
-fn limited<const N: usize>() -> impl Config + Copy {
+fn limited<const N: usize>() -> impl Config {
     config::standard()
         .with_little_endian()
         .with_fixed_int_encoding()

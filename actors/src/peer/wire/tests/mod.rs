@@ -1,0 +1,105 @@
+//! Round trips, streams cut anywhere, bounds.
+
+mod arbitrary;
+mod bounds;
+mod property;
+mod stream;
+
+use super::*;
+use crate::ids::{ClaimId, ClaimNo, Incarnation, PoolId, RoomKey};
+use crate::peer::hello::{Capabilities, SessionId};
+use crate::peer::message::{Body, Claim, ClaimTag, Part, Section};
+use crate::reason::{Code, Reason};
+use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};
+
+const BOUNDS: Bounds = Bounds {
+    frame_bytes: 64 << 10,
+    pages_per_claim: 4096,
+    receivers: 256,
+};
+
+fn hello() -> Hello {
+    let layout = |name: &str| PoolLayout {
+        name: name.into(),
+        kind: PoolKind::Kv,
+        order: Order::LayersFirst,
+        layers: 2,
+        pages: 3,
+        page_bytes: 4,
+        page_tokens: 5,
+    };
+    Hello {
+        protocol: 1,
+        node: "decode-0".into(),
+        incarnation: Incarnation {
+            started_ns: 5,
+            nonce: 6,
+        },
+        nonce: 7,
+        capabilities: Capabilities::QUIESCENCE,
+        pools: vec![(PoolId(0), layout("kv")), (PoolId(1), layout("aux"))],
+        credit: 8,
+        resume: Some(SessionId {
+            lower: 1,
+            higher: 2,
+        }),
+        received: 9,
+    }
+}
+
+fn bytes(frame: &Frame) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_frame(frame, &mut out, MAX).unwrap();
+    out
+}
+
+fn some_claim() -> Claim {
+    let id = ClaimId {
+        receiver: Incarnation {
+            started_ns: 1,
+            nonce: 1,
+        },
+        sender: Incarnation {
+            started_ns: 2,
+            nonce: 2,
+        },
+        number: ClaimNo(1),
+    };
+    Claim {
+        tag: ClaimTag {
+            id,
+            room: RoomKey::new(42, 0),
+        },
+        receivers: 1,
+        rank: 0,
+        part: Part::Whole,
+        sections: vec![Section {
+            pool: PoolId(0),
+            pages: vec![7; 8],
+        }],
+        skip: 0,
+        total: 128,
+        aux: None,
+        gate: 3,
+        deadline_ms: 1000,
+        checksum: false,
+        trace: None,
+    }
+}
+
+fn claim_frame(change: impl FnOnce(&mut Claim)) -> Frame {
+    let mut claim = some_claim();
+    change(&mut claim);
+    Frame {
+        seq: 1,
+        ack: 0,
+        body: Some(Body::Claim(Box::new(claim))),
+    }
+}
+
+fn refused(frame: &Frame) -> String {
+    match decode_frame(&bytes(frame)[PREFIX..], &BOUNDS) {
+        Err(WireError::OutOfBounds { what, .. }) => what,
+        other => panic!("{other:?}"),
+    }
+}
