@@ -4,10 +4,13 @@
 //! `copy::schedule`) import neither actix nor tokio and know no clock.
 
 pub mod copy;
+pub mod fabric;
+pub mod handle;
 pub mod ids;
 pub mod limits;
 pub mod memory;
 pub mod peer;
 pub mod reason;
+pub mod runtime;
 pub mod room;
 pub mod supervisor;

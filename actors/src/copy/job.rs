@@ -172,7 +172,7 @@ impl Job {
         let facts = self.ticket.facts();
         if facts.errored.is_none() && facts.refused_pieces == 0 && facts.landed_bytes == self.bytes
         {
-            self.ticket.finish(self.checksum.map_or(0, Checksum::value));
+            self.ticket.finish_with(self.checksum.map_or(0, Checksum::value));
         }
     }
 }

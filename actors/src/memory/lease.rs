@@ -173,6 +173,12 @@ impl WriteLease {
         TargetSection::new(Arc::clone(&self.held))
     }
 
+    /// What a checksum of the destination reads through, once no writer is left. Until it is gone
+    /// this lease gives no slices, and its pages stay held.
+    pub(crate) fn sum_view(&mut self) -> SourceView {
+        SourceView::new(Arc::clone(&self.held))
+    }
+
     #[track_caller]
     fn must_not_be_lent(&self) {
         if !is_alone(&self.held) {

@@ -58,6 +58,11 @@ impl TargetSection {
     pub fn pages(&self) -> &[u32] {
         self.held.pages()
     }
+
+    /// The same list, shared.
+    pub fn arc_pages(&self) -> Arc<[u32]> {
+        Arc::clone(self.held.pages())
+    }
 }
 
 impl Target {

@@ -43,6 +43,10 @@ pub struct Facts {
     pub refused_pieces: u64,
     /// What went wrong first, if anything did.
     pub errored: Option<String>,
+    /// Sum over the job's cells, if the claim asked for one.
+    pub checksum: u64,
+    /// Of the landed bytes, those that the room was told of while the job ran.
+    pub told_bytes: u64,
 }
 
 /// Asks a job's lane to stop before its next piece. Clones share it.
@@ -198,6 +202,17 @@ impl Ticket {
     /// Notes what went wrong; the first text is kept.
     pub fn errored(&mut self, what: impl Into<String>) {
         self.facts.errored.get_or_insert_with(|| what.into());
+    }
+
+    /// The room was told of so many landed bytes.
+    pub fn told(&mut self, bytes: u64) {
+        self.facts.told_bytes = bytes;
+    }
+
+    /// Ends the job as done in full, with the sum over its cells.
+    pub fn finish_with(mut self, checksum: u64) {
+        self.facts.checksum = checksum;
+        self.finish();
     }
 
     /// Ends the job as done in full.

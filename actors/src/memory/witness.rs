@@ -13,9 +13,14 @@ pub struct Withdrawn {
 
 impl Withdrawn {
     /// Only for the session core, where it takes a claim out of its queue unsent.
-    #[allow(dead_code)] // For the session core.
     pub(crate) fn new(claim: ClaimNo) -> Self {
         Withdrawn { claim }
+    }
+
+    /// For a claim or job that was given up before it had a number or a lane: nothing of it left
+    /// the thread that made it.
+    pub(crate) fn unnumbered() -> Self {
+        Withdrawn { claim: ClaimNo(0) }
     }
 
     /// Which claim.

@@ -17,7 +17,7 @@
 //! nonces of the greetings it began with, and resumed only if both name the same one.
 
 use crate::ids::{Incarnation, PoolId};
-use kvroom_kernels::layout::{PoolKind, PoolLayout};
+use kvroom_kernels::layout::{PoolLayout, explain};
 use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
@@ -245,7 +245,9 @@ pub fn accept(
             .iter()
             .map(|(_, layout)| layout)
             .find(|l| l.name == here.name);
-        if let Some(what) = there.and_then(|there| differences(here, there)) {
+        if let Some(what) =
+            there.and_then(|there| explain(here, there).err()).map(|what| what.to_string())
+        {
             return Err(Refusal::Layout {
                 node: node(),
                 pool: here.name.clone(),
@@ -289,37 +291,4 @@ pub fn accept(
         capabilities,
         start: Start::Fresh { before },
     })
-}
-
-/// What keeps two pools of one name from being planned onto each other.
-fn differences(here: &PoolLayout, there: &PoolLayout) -> Option<String> {
-    let mut all = Vec::new();
-    let mut differ = |what: &str, here: String, there: String| {
-        if here != there {
-            all.push(format!("{what} {here} here, {there} there"));
-        }
-    };
-    differ(
-        "kind",
-        format!("{:?}", here.kind),
-        format!("{:?}", there.kind),
-    );
-    differ("layers", here.layers.to_string(), there.layers.to_string());
-    differ(
-        "page_bytes",
-        here.page_bytes.to_string(),
-        there.page_bytes.to_string(),
-    );
-    if here.kind == PoolKind::Kv {
-        differ(
-            "page_tokens",
-            here.page_tokens.to_string(),
-            there.page_tokens.to_string(),
-        );
-    }
-    if all.is_empty() {
-        None
-    } else {
-        Some(all.join("; "))
-    }
 }

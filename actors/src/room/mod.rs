@@ -19,6 +19,7 @@
 //! Generic over the witness type `W`: the runtime uses move-only witnesses that only gates and
 //! tickets make, the model checker a cloneable stand-in.
 
+pub(crate) mod actor;
 pub mod event;
 pub mod quiescence;
 pub mod receiver;

@@ -14,7 +14,7 @@ use crate::copy::job::{Job, Place};
 use crate::copy::sum::{SumJob, SumReply, SumSection};
 use crate::fabric::local::LocalRoute;
 use crate::handle::{Back, ChunkBack};
-use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef};
+use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, Tick};
 use crate::memory::{
     Doorbell, GateTable, JobBack, JobId, Lease, OpenGate, Target, Ticket, TicketSink, Withdrawn,
     Witness,
@@ -46,7 +46,9 @@ pub enum Inbound {
     /// A doorbell rang.
     Bell(LifeId, LegNo),
     /// Something to be asked of the shard, on its own thread.
-    Ask(Box<dyn FnOnce(&mut Shard) + Send>),
+    Ask(Box<dyn FnOnce(&mut Shard, &mut Context<Shard>) + Send>),
+    /// Clocks have run out; behind everything that was here before.
+    Fire,
 }
 
 /// The way into a shard from any thread.
@@ -75,6 +77,7 @@ impl std::fmt::Debug for Inbound {
             Inbound::Job(_) => "Job",
             Inbound::Bell(..) => "Bell",
             Inbound::Ask(_) => "Ask",
+            Inbound::Fire => "Fire",
         })
     }
 }
@@ -90,13 +93,16 @@ pub struct Shard {
     inbox: Inbox,
     sink: Arc<Sink>,
     timers: Timers,
-    alarm: Option<(crate::ids::Tick, SpawnHandle)>,
+    /// When the next look at the clocks is due, and its wake-up.
+    alarm: Option<(Tick, SpawnHandle)>,
     /// Messages for peers, sent at the end of each turn.
     outgoing: Vec<(PeerRef, Vec<Command>)>,
     work: VecDeque<RealOutput>,
     scratch: Vec<RealOutput>,
     when_empty: Vec<oneshot::Sender<()>>,
+    /// Gates that were closed with somebody inside.
     stuck_gates: Vec<(LifeId, LegNo)>,
+    looking: bool,
 }
 
 struct PeerLink {
@@ -126,6 +132,12 @@ impl Doorbell for Bell {
         let _ = self.inbox.put(Inbound::Bell(self.life, self.leg));
     }
 }
+
+/// Longest time between two looks at the clocks while any is armed.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// A wake-up that comes later than this was not only late: the process was stopped.
+const CLOCK_GAP: Duration = Duration::from_millis(1_500);
 
 /// How often a gate that is closed and not empty is looked at, should its bell not ring.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -167,6 +179,10 @@ pub(crate) struct PeerGone {
 #[rtype(result = "()")]
 struct Alarm;
 
+#[derive(Message)]
+#[rtype(result = "()")]
+struct LookAgain;
+
 impl Shard {
     pub(crate) fn new(node: Arc<NodeShared>, lanes: Vec<Addr<Lane>>, inbox: Inbox) -> Self {
         Shard {
@@ -185,6 +201,7 @@ impl Shard {
             scratch: Vec::new(),
             when_empty: Vec::new(),
             stuck_gates: Vec::new(),
+            looking: false,
         }
     }
 
@@ -229,6 +246,10 @@ impl Shard {
             }
         }
         self.set_alarm(ctx);
+        if !self.stuck_gates.is_empty() && !self.looking {
+            self.looking = true;
+            ctx.notify_later(LookAgain, LOOK_AGAIN);
+        }
     }
 
     fn command(&mut self, peer: PeerRef, command: Command) {
@@ -333,17 +354,31 @@ impl Shard {
         self.timers.set(Clock::Room(life, timer), at);
     }
 
+    /// One wake-up for all clocks, and at least one a second while any is armed: a longer gap means
+    /// that this process, or the machine, did not run.
     fn set_alarm(&mut self, ctx: &mut Context<Self>) {
         let Some(next) = self.timers.next() else { return };
+        let now = self.node.now();
+        let due = next.min(now.after(HEARTBEAT));
         if let Some((at, handle)) = self.alarm {
-            if at <= next {
+            if at <= due {
                 return;
             }
             ctx.cancel_future(handle);
         }
-        let wait = next.since(self.node.now());
-        let handle = ctx.notify_later(Alarm, wait);
-        self.alarm = Some((next, handle));
+        let handle = ctx.notify_later(Alarm, due.since(now));
+        self.alarm = Some((due, handle));
+    }
+
+    fn fire(&mut self, ctx: &mut Context<Self>) {
+        let now = self.node.now();
+        while let Some(clock) = self.timers.pop(now) {
+            let input = match clock {
+                Clock::Room(life, timer) => Input::Timer { life, timer },
+                Clock::Early(peer, tag) => Input::EarlyTimer { peer, tag },
+            };
+            self.input(input, ctx);
+        }
     }
 
     fn open_claim(&mut self, life: LifeId, leg: LegNo, peer: PeerRef, ctx: &mut Context<Self>) {
@@ -400,7 +435,7 @@ impl Shard {
             self.command(peer, Command::Open(Box::new(request)));
         } else {
             let reason = Reason::new(crate::reason::Code::PeerLost, "the peer is not connected");
-            let witness = Witness::NeverSubmitted(Withdrawn::new(ClaimNo(0)));
+            let witness = Witness::NeverSubmitted(Withdrawn::unnumbered());
             drop(request);
             self.input(Input::ClaimNotOpened { life, leg, reason, witness }, ctx);
         }
@@ -532,7 +567,7 @@ impl Shard {
         ctx: &mut Context<Self>,
     ) {
         let (code, _) = job_parts(id.job);
-        let witness = Witness::NeverSubmitted(Withdrawn::new(ClaimNo(0)));
+        let witness = Witness::NeverSubmitted(Withdrawn::unnumbered());
         let input = Input::JobOver {
             life: id.life,
             leg: id.leg,
@@ -692,7 +727,8 @@ impl Handler<FromInbox> for Shard {
                         self.output(output, ctx);
                     }
                 }
-                Inbound::Ask(ask) => ask(self),
+                Inbound::Ask(ask) => ask(self, ctx),
+                Inbound::Fire => self.fire(ctx),
             }
         }
         self.settle(ctx);
@@ -783,14 +819,32 @@ impl Handler<Alarm> for Shard {
     type Result = ();
 
     fn handle(&mut self, _: Alarm, ctx: &mut Context<Self>) {
-        self.alarm = None;
         let now = self.node.now();
-        while let Some(clock) = self.timers.pop(now) {
-            let input = match clock {
-                Clock::Room(life, timer) => Input::Timer { life, timer },
-                Clock::Early(peer, tag) => Input::EarlyTimer { peer, tag },
-            };
-            self.input(input, ctx);
+        if let Some((due, _)) = self.alarm.take() {
+            let gap = now.since(due);
+            if gap > CLOCK_GAP {
+                tracing::warn!(?gap, "this node did not run for a while; its deadlines move");
+                self.timers.shift(gap);
+            }
+        }
+        if self.timers.next().is_some_and(|next| next <= now) {
+            // Behind what has arrived already: it may be what the clock waits for.
+            let _ = self.inbox.put(Inbound::Fire);
+        }
+        self.settle(ctx);
+    }
+}
+
+impl Handler<LookAgain> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, _: LookAgain, ctx: &mut Context<Self>) {
+        self.looking = false;
+        for (life, leg) in std::mem::take(&mut self.stuck_gates) {
+            self.finish_gate(life, leg);
+            while let Some(output) = self.work.pop_front() {
+                self.output(output, ctx);
+            }
         }
         self.settle(ctx);
     }

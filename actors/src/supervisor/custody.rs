@@ -167,6 +167,16 @@ impl<L, W> Custody<L, W> {
             .map(|d| (d.leg, d.owed))
     }
 
+    /// One lease.
+    pub fn lease(&self, held: Held) -> Option<&L> {
+        self.leases.iter().rev().find(|l| l.held == held).map(|l| &l.lease)
+    }
+
+    /// What is held, to be lent on.
+    pub fn leases_mut(&mut self) -> impl Iterator<Item = (Held, &mut L)> {
+        self.leases.iter_mut().map(|l| (l.held, &mut l.lease))
+    }
+
     /// What is held.
     pub fn leases(&self) -> impl Iterator<Item = (Held, &L)> {
         self.leases.iter().map(|l| (l.held, &l.lease))

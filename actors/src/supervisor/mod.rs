@@ -3,8 +3,11 @@
 //! [`core`] is the pure logic, [`io`] what goes in and out of it, [`custody`] the record of what is
 //! lent, [`early`] claims before their `send`, [`spent`] what is remembered of the dead.
 
+pub mod actor;
+pub mod attached;
 pub mod core;
 pub mod custody;
 pub mod early;
 pub mod io;
 pub mod spent;
+pub(crate) mod timers;

@@ -148,8 +148,8 @@ fn check_reason(reason: &Reason) -> Result<(), String> {
 }
 
 /// The one place for `Coverage::validate()`: a decoded set must be canonical before it is used.
-fn check_coverage(_coverage: &Coverage) -> Result<(), String> {
-    Ok(())
+fn check_coverage(coverage: &Coverage) -> Result<(), String> {
+    coverage.validate().map_err(|error| error.to_string())
 }
 
 fn check_layout(layout: &PoolLayout) -> Result<(), String> {

@@ -240,6 +240,11 @@ impl<L, W, A> ShardCore<L, W, A> {
         self.lives.get(&life)
     }
 
+    /// One life, for the runtime to lend on what custody holds.
+    pub(crate) fn life_mut(&mut self, life: LifeId) -> Option<&mut Life<L, W, A>> {
+        self.lives.get_mut(&life)
+    }
+
     /// All lives.
     pub fn lives(&self) -> impl Iterator<Item = (LifeId, &Life<L, W, A>)> {
         self.lives.iter().map(|(id, l)| (*id, l))
@@ -453,6 +458,14 @@ impl<L, W, A> Life<L, W, A> {
     /// Its leases and debts.
     pub fn custody(&self) -> &Custody<L, W> {
         &self.custody
+    }
+
+    pub(crate) fn leases_mut(&mut self) -> impl Iterator<Item = (Held, &mut L)> {
+        self.custody.leases_mut()
+    }
+
+    pub(crate) fn attached_mut(&mut self) -> &mut A {
+        &mut self.attached
     }
 
     /// What the runtime attached.

@@ -1,0 +1,51 @@
+//! What a node is started with.
+
+use crate::limits::{Deadlines, Limits};
+use crate::memory::Pool;
+use crate::runtime::hub::LocalHub;
+
+/// Everything a node needs to start.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Its name, 1 to 64 bytes; peers in the same hub connect to it by `local://NAME`.
+    pub name: String,
+    /// Its pools, in the order that gives them their ids.
+    pub pools: Vec<Pool>,
+    /// Where other nodes of the process find it.
+    pub hub: Option<LocalHub>,
+    /// Shards; `None` for one on up to four cores, a quarter of the cores beyond.
+    pub shards: Option<usize>,
+    /// Copy lanes, each with a thread of its own.
+    pub lanes: usize,
+    /// Limits.
+    pub limits: Limits,
+    /// Deadlines.
+    pub deadlines: Deadlines,
+    /// What its lanes do wrong on purpose.
+    #[cfg(feature = "plant")]
+    pub plant: Option<crate::copy::plant::Plant>,
+}
+
+impl NodeConfig {
+    /// A node without pools, with the defaults of everything.
+    pub fn new(name: impl Into<String>) -> Self {
+        NodeConfig {
+            name: name.into(),
+            pools: Vec::new(),
+            hub: None,
+            shards: None,
+            lanes: 1,
+            limits: Limits::default(),
+            deadlines: Deadlines::default(),
+            #[cfg(feature = "plant")]
+            plant: None,
+        }
+    }
+
+    pub(crate) fn shard_count(&self) -> usize {
+        self.shards.unwrap_or_else(|| {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            if cores <= 4 { 1 } else { cores / 4 }
+        })
+    }
+}

@@ -1,0 +1,25 @@
+//! A node's threads: one system thread, shards and lanes on arbiters of their own, and the order in
+//! which they stop.
+//!
+//! ```text
+//!   thread kvroom-NAME: System ── Control (peers, pools, shutdown)
+//!      ├─ arbiter: Shard 0 (rooms, sessions)     ├─ arbiter: Lane 0
+//!      ├─ arbiter: Shard 1 …                     ├─ arbiter: Lane 1 …
+//! ```
+//!
+//! Only channels leave these threads: actix wants its `System` on a thread of its own, and a host
+//! with a tokio runtime of another kind must not notice. Stopping: rooms first (every shard says
+//! that it is empty), then lanes, then sessions say goodbye, then the shards with what custody is
+//! left. What is left at the deadline is leaked, never unmapped, and listed.
+
+pub mod config;
+pub(crate) mod control;
+pub mod hub;
+pub mod shared;
+pub mod stats;
+mod thread;
+
+pub use config::NodeConfig;
+pub use control::{ConnectError, PeerInfo, PoolChangeError};
+pub use hub::LocalHub;
+pub use thread::{NodeError, Runtime, StopReport};
