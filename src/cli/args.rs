@@ -39,8 +39,8 @@ Keys of --json (stable; a value that cannot be found out is null):
   ok          true if every required check is ok; else the exit code is 3";
 
 const BENCH_AFTER: &str = "\
-Every bench prints its result as a table, or with --json as one JSON object on one line. A bar that is
-asked for with --require-... and not reached gives exit code 3; the result is printed all the same.";
+Every bench prints its result as a table, or with --json as one JSON object on one line. A bar that
+is asked for with --require-... and not reached gives exit code 3; the result is printed all the same.";
 
 const TRANSFER_AFTER: &str = "\
 Built-in workloads (layers x pages x page size):
@@ -49,8 +49,8 @@ Built-in workloads (layers x pages x page size):
 A file of workloads is JSON:
   {\"workloads\": [{\"name\": \"mine\", \"layers\": 32, \"pages\": 64, \"page_bytes\": 16384,
                   \"pool_pages\": 128, \"seed\": 1}]}
-Each side has a pool of layers x pool_pages pages; the request takes `pages` of them in an order that
-follows from `seed`, another one on each side, the same in every layer.
+Each side has a pool of layers x pool_pages pages; the request takes `pages` of them in an order
+that follows from `seed`, another one on each side, the same in every layer.
 
 Each repetition moves the whole request through a room and then copies the same pages of two plain
 buffers with one thread. Keys of --json: fabric, workload, kind, lanes, reps, bytes, verified,
@@ -189,8 +189,8 @@ pub(crate) struct RoomsArgs {
     /// One JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Only measure this many idle rooms, as JSON; each count is measured in a process of its own
-    #[arg(long, hide = true, value_name = "N")]
+    /// Only measure the memory of this many idle rooms, in this process, and print that as JSON
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) idle_only: Option<u64>,
 }
 

@@ -20,7 +20,7 @@ const GENEROUS_BYTES_PER_ROOM: u64 = 6_144;
 /// How long to wait for idle memory to stop changing.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Measures both, or with the hidden flag one idle count.
+/// Measures both, or only one idle count.
 pub(crate) fn run(args: &RoomsArgs) -> Result<Verdict, Failure> {
     if let Some(rooms) = args.idle_only {
         output::print_json(&pair::block_on(idle_memory(rooms))?)?;

@@ -92,6 +92,19 @@ mod tests {
     }
 
     #[test]
+    fn the_cache_of_a_machine_with_glibc_has_libc() {
+        // Without glibc there is neither such a cache nor anything to compare.
+        if cfg!(target_env = "gnu") && std::path::Path::new("/etc/ld.so.cache").exists() {
+            let cache = std::fs::read("/etc/ld.so.cache").unwrap();
+            let paths = paths_of(&cache, "libc.so.6").unwrap();
+            assert!(
+                paths.iter().any(|p| std::path::Path::new(p).is_file()),
+                "{paths:?}"
+            );
+        }
+    }
+
+    #[test]
     fn a_table_of_the_old_format_in_front_is_skipped() {
         let c = [b"ld.so-1.7.0\0\0\0\0\0".to_vec(), cache(&TWO)].concat();
         assert_eq!(paths_of(&c, "libz.so.1").unwrap(), ["/lib/libz.so.1"]);
