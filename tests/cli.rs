@@ -323,10 +323,6 @@ fn completions_know_the_commands_in_every_shell() {
         for word in ["doctor", "transfer", "log-format", "workload"] {
             assert!(script.contains(word), "{shell} does not know {word}");
         }
-        assert!(
-            !script.contains("idle-only"),
-            "{shell} offers a hidden flag"
-        );
     }
 }
 

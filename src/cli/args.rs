@@ -39,8 +39,9 @@ Keys of --json (stable; a value that cannot be found out is null):
   ok          true if every required check is ok; else the exit code is 3";
 
 const BENCH_AFTER: &str = "\
-Every bench prints its result as a table, or with --json as one JSON object on one line. A bar that
-is asked for with --require-... and not reached gives exit code 3; the result is printed all the same.";
+Every bench prints its result as a table, or with --json as one JSON object on one line.
+A bar that is asked for with --require-... and not reached gives exit code 3; the result is
+printed all the same.";
 
 const TRANSFER_AFTER: &str = "\
 Built-in workloads (layers x pages x page size):
@@ -54,17 +55,18 @@ that follows from `seed`, another one on each side, the same in every layer.
 
 Each repetition moves the whole request through a room and then copies the same pages of two plain
 buffers with one thread. Keys of --json: fabric, workload, kind, lanes, reps, bytes, verified,
-GBps {min, median, max}, us {min, median, max}, memcpy_GBps (median), ratio_memcpy (of the medians).";
+GBps {min, median, max}, us {min, median, max}, memcpy_GBps (median), ratio_memcpy (of medians).";
 
 const ROOMS_AFTER: &str = "\
 A whole room is a sender and a receiver, without data. Keys of --json: shards, reps, rooms_per_rep,
 rooms_per_s (median), rooms_per_s_spread {min, median, max}, bytes_per_idle_room (the worst of all
-counts), idle: list of rooms, bytes_per_room, rss_before_bytes, rss_idle_bytes, rss_after_abort_bytes.";
+counts), idle: list of rooms, bytes_per_room, rss_before_bytes, rss_idle_bytes,
+rss_after_abort_bytes.";
 
 const ABORT_AFTER: &str = "\
-The receiver aborts while at least 64 MiB of the request wait on the copy lane. Keys of --json: fabric,
-lanes, reps, request_bytes, queued_bytes_min (the fewest bytes that had not landed in any repetition),
-abort_to_answer_us and abort_to_reusable_us, each {p50, p90, p99, max}.";
+The receiver aborts while at least 64 MiB of the request wait on the copy lane. Keys of --json:
+fabric, lanes, reps, request_bytes, queued_bytes_min (the fewest bytes that had not landed in any
+repetition), abort_to_answer_us and abort_to_reusable_us, each {p50, p90, p99, max}.";
 
 /// The whole command line.
 #[derive(Debug, Parser)]
