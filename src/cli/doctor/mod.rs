@@ -1,0 +1,35 @@
+//! `kvroom doctor`: what this machine has, what this build has, and what of it works.
+//!
+//! ```text
+//!   machine (/proc, /sys) ─┐
+//!   build   (cfg)          ├─▶ Findings ─▶ checks ─▶ table or JSON, exit code
+//!   libraries (files)      │
+//!   self_test (a room)     ┘
+//! ```
+//!
+//! Rules: looking changes nothing and loads nothing. What cannot be found out is said to be unknown
+//! and never guessed. A fabric counts as working only if bytes went through it just now.
+
+mod ld_cache;
+mod libraries;
+mod machine;
+mod report;
+mod self_test;
+#[cfg(any())]
+mod self_test_live;
+mod table;
+
+use super::args::DoctorArgs;
+use super::exit::{Failure, Verdict};
+use super::output;
+
+/// Examines the machine and prints what was found.
+pub(crate) fn run(args: &DoctorArgs) -> Result<Verdict, Failure> {
+    let report = report::Report::of(machine::look(), libraries::look(), &self_test::self_test());
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&table::table(&report))?;
+    }
+    Ok(Verdict::from_missing(report.missing()))
+}

@@ -1,0 +1,281 @@
+//! What was found, in the shape of `--json`, and which of it is required.
+
+use super::libraries;
+use super::machine::{Cpu, DevShm, HugePages, Machine, Memory, Os, Pidfd};
+use super::self_test::SelfTest;
+use serde::Serialize;
+
+/// Everything that `doctor` says. Field names and order are those of `--json`.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) version: &'static str,
+    pub(crate) os: Os,
+    pub(crate) cpu: Cpu,
+    pub(crate) memory: Memory,
+    pub(crate) huge_pages: HugePages,
+    pub(crate) dev_shm: DevShm,
+    pub(crate) pidfd: Pidfd,
+    pub(crate) build: Build,
+    pub(crate) fabrics: Vec<Fabric>,
+    pub(crate) libraries: Vec<Library>,
+    pub(crate) checks: Vec<Check>,
+    pub(crate) ok: bool,
+}
+
+/// How this program was built.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Build {
+    /// `release`, or `debug` for a build with debug assertions.
+    pub(crate) profile: &'static str,
+    /// `unwind` or `abort`.
+    pub(crate) panic: &'static str,
+    /// With `abort`, a panic in one room ends the process with all of them.
+    pub(crate) isolates_panics: bool,
+    /// Operating system and pointer width that it was built for.
+    pub(crate) target: String,
+}
+
+/// A way to move bytes.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Fabric {
+    pub(crate) name: &'static str,
+    pub(crate) state: State,
+    pub(crate) detail: String,
+}
+
+/// What is known of a fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum State {
+    #[serde(rename = "works")]
+    Works,
+    #[serde(rename = "broken")]
+    Broken,
+    #[serde(rename = "not run")]
+    NotRun,
+    #[serde(rename = "not in this build")]
+    NotInBuild,
+}
+
+impl State {
+    /// The word for it in the table, the same as in JSON.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            State::Works => "works",
+            State::Broken => "broken",
+            State::NotRun => "not run",
+            State::NotInBuild => "not in this build",
+        }
+    }
+}
+
+/// A native library.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Library {
+    pub(crate) name: &'static str,
+    pub(crate) found_at: Vec<String>,
+    pub(crate) loaded: bool,
+    pub(crate) detail: String,
+}
+
+/// One thing that should hold.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Check {
+    pub(crate) name: &'static str,
+    /// If it does not hold, kvroom cannot do its work here.
+    pub(crate) required: bool,
+    pub(crate) ok: bool,
+    pub(crate) detail: String,
+}
+
+impl Report {
+    /// Puts together what was found and judges it.
+    pub(crate) fn of(m: Machine, found: Vec<libraries::Library>, self_test: &SelfTest) -> Report {
+        let build = build();
+        let fabrics = fabrics(self_test);
+        let checks = checks(&m, &build, &fabrics);
+        Report {
+            version: env!("CARGO_PKG_VERSION"),
+            ok: checks.iter().all(|c| c.ok || !c.required),
+            os: m.os,
+            cpu: m.cpu,
+            memory: m.memory,
+            huge_pages: m.huge_pages,
+            dev_shm: m.dev_shm,
+            pidfd: m.pidfd,
+            build,
+            fabrics,
+            libraries: found.into_iter().map(library).collect(),
+            checks,
+        }
+    }
+
+    /// One sentence for each required check that does not hold.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let lacking = self.checks.iter().filter(|c| c.required && !c.ok);
+        lacking
+            .map(|c| format!("{}: {}", c.name, c.detail))
+            .collect()
+    }
+}
+
+fn build() -> Build {
+    let unwinds = cfg!(panic = "unwind");
+    Build {
+        profile: if cfg!(debug_assertions) {
+            "debug"
+        } else {
+            "release"
+        },
+        panic: if unwinds { "unwind" } else { "abort" },
+        isolates_panics: unwinds,
+        target: format!("{} {}-bit", std::env::consts::OS, usize::BITS),
+    }
+}
+
+fn fabrics(self_test: &SelfTest) -> Vec<Fabric> {
+    let (state, detail) = match self_test {
+        SelfTest::Passed(how) => (State::Works, how),
+        SelfTest::Failed(why) => (State::Broken, why),
+        SelfTest::NotRun(why) => (State::NotRun, why),
+    };
+    let mut all = vec![Fabric {
+        name: "local",
+        state,
+        detail: detail.clone(),
+    }];
+    all.extend(["shm", "tcp", "ucx", "cuda"].map(|name| Fabric {
+        name,
+        state: State::NotInBuild,
+        detail: "this build cannot use it; nothing else is used in its place".to_owned(),
+    }));
+    all
+}
+
+fn library(found: libraries::Library) -> Library {
+    let mut detail = if found.found_at.is_empty() {
+        "not found".to_owned()
+    } else {
+        format!("not loaded: this build has no {} fabric", found.fabric)
+    };
+    if let Some(trouble) = found.trouble {
+        detail = format!("{detail}; {trouble}");
+    }
+    Library {
+        name: found.name,
+        found_at: found
+            .found_at
+            .iter()
+            .map(|p| p.display().to_string())
+            .collect(),
+        loaded: false,
+        detail,
+    }
+}
+
+fn checks(m: &Machine, build: &Build, fabrics: &[Fabric]) -> Vec<Check> {
+    let local = fabrics.iter().find(|f| f.name == "local");
+    let linux64 = cfg!(all(target_os = "linux", target_pointer_width = "64"));
+    vec![
+        Check {
+            name: "64-bit Linux",
+            required: true,
+            ok: linux64,
+            detail: build.target.clone(),
+        },
+        Check {
+            name: "fabric local",
+            required: true,
+            ok: local.is_some_and(|f| f.state == State::Works),
+            detail: local.map_or_else(String::new, |f| format!("{}: {}", f.state.word(), f.detail)),
+        },
+        Check {
+            name: "panics are contained",
+            required: false,
+            ok: build.isolates_panics,
+            detail: if build.isolates_panics {
+                "a panic ends one room and nothing else (panic = unwind)".to_owned()
+            } else {
+                "built with panic = abort: one room's panic ends the whole process; this gives up \
+                 the promise that a room's failure ends that room and nothing else"
+                    .to_owned()
+            },
+        },
+        Check {
+            name: "pidfd",
+            required: false,
+            ok: m.pidfd.supported == Some(true),
+            detail: m.pidfd.detail.clone(),
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine;
+    use super::*;
+
+    fn report(self_test: SelfTest) -> Report {
+        Report::of(machine::look(), vec![], &self_test)
+    }
+
+    #[test]
+    fn only_a_local_fabric_that_moved_bytes_makes_the_machine_fit() {
+        let good = report(SelfTest::Passed("moved".into()));
+        assert!(good.ok && good.missing().is_empty());
+        for bad in [SelfTest::Failed("x".into()), SelfTest::NotRun("x".into())] {
+            let bad = report(bad);
+            assert!(!bad.ok);
+            assert_eq!(bad.missing().len(), 1);
+            assert!(
+                bad.missing()[0].starts_with("fabric local: "),
+                "{:?}",
+                bad.missing()
+            );
+        }
+    }
+
+    #[test]
+    fn aborting_on_panic_is_told_and_not_fatal() {
+        let aborting = Build {
+            panic: "abort",
+            isolates_panics: false,
+            ..build()
+        };
+        let all = checks(&machine::look(), &aborting, &[]);
+        let check = all
+            .iter()
+            .find(|c| c.name == "panics are contained")
+            .unwrap();
+        assert!(!check.ok && !check.required && check.detail.contains("panic = abort"));
+    }
+
+    #[test]
+    fn the_words_of_the_table_are_those_of_the_json() {
+        for state in [
+            State::Works,
+            State::Broken,
+            State::NotRun,
+            State::NotInBuild,
+        ] {
+            assert_eq!(serde_json::to_value(state).unwrap(), state.word());
+        }
+    }
+
+    #[test]
+    fn a_library_that_is_there_is_told_with_why_it_is_not_loaded() {
+        let found = |at: &[&str], trouble: Option<&str>| {
+            library(libraries::Library {
+                name: "libucp.so.0",
+                fabric: "ucx",
+                found_at: at.iter().map(Into::into).collect(),
+                trouble: trouble.map(str::to_owned),
+            })
+        };
+        assert_eq!(
+            found(&["/a"], None).detail,
+            "not loaded: this build has no ucx fabric"
+        );
+        assert_eq!(found(&[], Some("why")).detail, "not found; why");
+        assert!(!found(&["/a"], None).loaded);
+    }
+}

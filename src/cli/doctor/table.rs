@@ -1,0 +1,118 @@
+//! The report for people.
+
+use super::super::proc::bytes;
+use super::report::Report;
+use std::fmt::Display;
+use std::fmt::Write;
+
+/// All of the report as text.
+pub(crate) fn table(r: &Report) -> String {
+    let mut t = Table::default();
+    t.heading(&format!("kvroom {}", r.version));
+    t.row(
+        "system",
+        format!(
+            "{}, kernel {}, {}",
+            or(&r.os.name),
+            or(&r.os.kernel),
+            r.os.arch
+        ),
+    );
+    t.row(
+        "cores",
+        format!(
+            "{}, {} usable by this process",
+            or(&r.cpu.cores),
+            or(&r.cpu.usable)
+        ),
+    );
+    t.row("memory", memory(r));
+    t.row("huge pages", huge_pages(r));
+    t.row("/dev/shm", dev_shm(r));
+    t.row("pidfd", &r.pidfd.detail);
+    let (profile, panic) = (r.build.profile, r.build.panic);
+    t.row(
+        "build",
+        format!("{profile}, panic = {panic}, {}", r.build.target),
+    );
+    t.heading("fabrics");
+    for f in &r.fabrics {
+        t.row(f.name, format!("{}: {}", f.state.word(), f.detail));
+    }
+    t.heading("native libraries");
+    for l in &r.libraries {
+        let place = match l.found_at.as_slice() {
+            [] => String::new(),
+            places => format!("found at {}, ", places.join(", ")),
+        };
+        t.row(l.name, format!("{place}{}", l.detail));
+    }
+    t.heading("checks");
+    for c in &r.checks {
+        let mark = match (c.ok, c.required) {
+            (true, _) => "ok",
+            (false, true) => "MISSING",
+            (false, false) => "warning",
+        };
+        t.row(mark, format!("{}: {}", c.name, c.detail));
+    }
+    t.heading(if r.ok {
+        "Everything that is required is there."
+    } else {
+        "Something required is missing: see MISSING above. Exit code 3."
+    });
+    t.0
+}
+
+fn memory(r: &Report) -> String {
+    let m = &r.memory;
+    let mut text = format!(
+        "{}, {} available",
+        size(m.total_bytes),
+        size(m.available_bytes)
+    );
+    if let Some(limit) = m.cgroup_limit_bytes {
+        text.push_str(&format!(", this control group may use {}", bytes(limit)));
+    }
+    text
+}
+
+fn huge_pages(r: &Report) -> String {
+    let h = &r.huge_pages;
+    let (total, free) = (or(&h.total), or(&h.free));
+    let (each, mode) = (size(h.size_bytes), or(&h.transparent));
+    format!("{total} reserved of {each}, {free} free; transparent: {mode}")
+}
+
+fn dev_shm(r: &Report) -> String {
+    let s = &r.dev_shm;
+    if !s.mounted {
+        return s.detail.clone();
+    }
+    format!("{} {}, {}", or(&s.fstype), size(s.size_bytes), s.detail)
+}
+
+fn size(n: Option<u64>) -> String {
+    n.map_or_else(|| "unknown".to_owned(), bytes)
+}
+
+fn or(value: &Option<impl Display>) -> String {
+    value
+        .as_ref()
+        .map_or_else(|| "unknown".to_owned(), ToString::to_string)
+}
+
+#[derive(Default)]
+struct Table(String);
+
+impl Table {
+    fn heading(&mut self, text: &str) {
+        let gap = if self.0.is_empty() { "" } else { "\n" };
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "{gap}{text}");
+    }
+
+    fn row(&mut self, label: &str, text: impl Display) {
+        let _ = writeln!(self.0, "  {label:<13} {text}");
+    }
+}

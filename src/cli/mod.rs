@@ -1,0 +1,61 @@
+//! The command line: parse, set up logs, run one command, turn its end into an exit code.
+//!
+//! ```text
+//!   args ─▶ log ─▶ doctor | bench | completions ─▶ output ─▶ stdout
+//!                              └── Failure | unmet bars ─▶ exit code, stderr
+//! ```
+//!
+//! Rules: results go to stdout and nothing else does; logs and errors go to stderr. A command
+//! returns what it found as data; only this module decides how the process ends.
+
+mod args;
+mod bench;
+mod doctor;
+mod exit;
+mod log;
+mod output;
+#[cfg(any())]
+mod pair;
+mod proc;
+
+use clap::{CommandFactory, Parser};
+use exit::{Failure, Verdict};
+use std::process::ExitCode;
+
+/// Runs the program and gives its exit code.
+pub(crate) fn main() -> ExitCode {
+    let cli = match args::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too. Nobody may be left to read them.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::FAILED));
+        }
+    };
+    match log::start(cli.log_format).and_then(|()| run(cli.command)) {
+        Ok(Verdict::Met) => ExitCode::from(exit::OK),
+        Ok(Verdict::Unmet(what)) => {
+            for one in what {
+                output::complain(&format!("not met: {one}"));
+            }
+            ExitCode::from(exit::UNMET)
+        }
+        Err(failure) => {
+            output::complain(&format!("error: {failure}"));
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(command: args::Command) -> Result<Verdict, Failure> {
+    match command {
+        args::Command::Doctor(args) => doctor::run(&args),
+        args::Command::Bench(args) => bench::run(args),
+        args::Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut args::Cli::command(), "kvroom", &mut text);
+            output::print(&String::from_utf8_lossy(&text))?;
+            Ok(Verdict::Met)
+        }
+    }
+}
