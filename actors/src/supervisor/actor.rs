@@ -210,6 +210,10 @@ impl Shard {
         &self.core
     }
 
+    pub(crate) fn now(&self) -> Tick {
+        self.node.now()
+    }
+
     /// Clocks that are armed.
     pub fn armed_clocks(&self) -> usize {
         self.timers.len()

@@ -3,7 +3,7 @@
 use super::io::{StartRefused, Input, Output};
 use crate::copy::schedule::Class;
 use crate::handle::{ChunkShared, Landed, RoomShared};
-use crate::ids::PoolId;
+use crate::ids::{PoolId, Tick};
 use crate::memory::{CancelFlag, Closing, Lease, OpenGate, Witness};
 use crate::peer::message::{AuxRow, Part, Trace};
 use std::sync::Arc;
@@ -85,6 +85,8 @@ pub struct Attached {
     /// Counts against the node's limit until the life is over.
     pub(crate) _permit: OwnedSemaphorePermit,
     pub(crate) class: Class,
+    /// When it was started.
+    pub(crate) since: Tick,
     /// The room's own deadline, if it has one.
     pub(crate) deadline: Option<Duration>,
     pub(crate) role: AttachedRole,
@@ -113,11 +115,12 @@ impl Attached {
         reply: StartReply,
         permit: OwnedSemaphorePermit,
         class: Class,
+        since: Tick,
         deadline: Option<Duration>,
     ) -> Self {
         let cancel = CancelFlag::new();
         let role = AttachedRole::Sender { cancel, posted: false };
-        Attached { shared, reply: Some(reply), _permit: permit, class, deadline, role }
+        Attached { shared, reply: Some(reply), _permit: permit, class, since, deadline, role }
     }
 
     /// For a receiver room.
@@ -126,13 +129,14 @@ impl Attached {
         reply: StartReply,
         permit: OwnedSemaphorePermit,
         class: Class,
+        since: Tick,
         deadline: Option<Duration>,
         draft: Draft,
     ) -> Self {
         let gates = draft.parts.iter().map(|_| Gate::None).collect();
         let landed = Landed { wanted: draft.wanted, ..Landed::default() };
         let role = AttachedRole::Receiver { draft: Box::new(draft), gates, landed };
-        Attached { shared, reply: Some(reply), _permit: permit, class, deadline, role }
+        Attached { shared, reply: Some(reply), _permit: permit, class, since, deadline, role }
     }
 }
 

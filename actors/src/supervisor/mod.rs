@@ -8,6 +8,7 @@ pub mod attached;
 pub mod core;
 pub mod custody;
 pub mod early;
+pub mod info;
 pub mod io;
 pub mod spent;
 pub(crate) mod timers;

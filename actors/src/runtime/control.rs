@@ -1,0 +1,449 @@
+//! The node's own task: peers come and go through it, pools change through it, it stops the rest.
+
+use super::hub::{Door, Knock, LocalHub};
+use super::shared::{NamedPool, NodeShared, Pools};
+use crate::ids::{Incarnation, PeerRef, PoolId};
+use crate::memory::{GateTable, Pool};
+use crate::peer::actor::{Attach, GiveUp, PeerActor, PeerState, PoolsChanged};
+use crate::peer::hello::{self, Capabilities, Hello, PROTOCOL};
+use crate::peer::message::Body;
+use crate::peer::pipe::{PipeEnd, pipe};
+use crate::peer::wire::{self, Bounds, FrameReader};
+use crate::reason::{Code, Reason};
+use crate::supervisor::actor::Shard;
+use actix::{Actor, Addr, ArbiterHandle};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// How long a greeting may take.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// A peer, as the node knows it.
+#[derive(Clone, Debug)]
+pub struct PeerInfo {
+    /// Its number here.
+    pub peer: PeerRef,
+    /// Its name.
+    pub name: String,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// Whether it can be used now.
+    pub state: watch::Receiver<PeerState>,
+}
+
+/// Why there is no session.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// The address cannot be read.
+    #[error("{0:?} is no address: use local://NAME")]
+    BadAddress(String),
+    /// The node is in no hub.
+    #[error("this node is in no hub: give the builder one, with hub(&hub)")]
+    NoHub,
+    /// Nobody of that name is in the hub.
+    #[error("no node named {name:?} is in the hub; there are: {there}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The names in the hub.
+        there: String,
+    },
+    /// One side refused the other.
+    #[error("node {name:?}: {why}")]
+    Refused {
+        /// The other node.
+        name: String,
+        /// Why, in the words of whoever refused.
+        why: String,
+    },
+    /// The other node did not answer the greeting.
+    #[error("node {name:?} did not answer within {after:?}")]
+    Silent {
+        /// The other node.
+        name: String,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// This node is going down.
+    #[error("this node is shutting down")]
+    Stopped,
+}
+
+/// Why the node's pools are as they were.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolChangeError {
+    /// Two pools of one name.
+    #[error("this node has a pool {0:?} already: retire it first, or name the new one otherwise")]
+    NameTaken(String),
+    /// No pool of that name.
+    #[error("this node has no pool {0:?}")]
+    Unknown(String),
+    /// Too many.
+    #[error("a node has at most {0} pools in its life")]
+    TooMany(usize),
+    /// This node is going down.
+    #[error("this node is shutting down")]
+    Stopped,
+}
+
+pub(crate) enum ControlMsg {
+    Connect { address: String, reply: oneshot::Sender<Result<PeerInfo, ConnectError>> },
+    Disconnect { peer: PeerRef, reason: Reason },
+    AddPool { pool: Pool, reply: oneshot::Sender<Result<PoolId, PoolChangeError>> },
+    RetirePool { name: String, reply: oneshot::Sender<Result<Pool, PoolChangeError>> },
+    Peers { reply: oneshot::Sender<Vec<PeerInfo>> },
+    Stop { reply: oneshot::Sender<super::StopReport> },
+}
+
+pub(crate) struct Known {
+    pub(crate) info: PeerInfo,
+    pub(crate) addr: Addr<PeerActor>,
+}
+
+pub(crate) struct State {
+    pub(crate) node: Arc<NodeShared>,
+    pub(crate) hub: Option<LocalHub>,
+    pub(crate) shards: Vec<(Addr<Shard>, ArbiterHandle)>,
+    pub(crate) peers: BTreeMap<String, Known>,
+    /// Older lives of peers: their claims may still drain.
+    pub(crate) former: Vec<Known>,
+    /// Names that this node is connecting to.
+    connecting: Vec<String>,
+    next_peer: u32,
+    pools: watch::Sender<Arc<Pools>>,
+    next_pool: u16,
+    pub(crate) stopping: bool,
+}
+
+/// The state, on the one thread that has it; never borrowed across an await.
+pub(crate) type Shared = Rc<RefCell<State>>;
+
+impl State {
+    pub(crate) fn new(
+        node: Arc<NodeShared>,
+        hub: Option<LocalHub>,
+        shards: Vec<(Addr<Shard>, ArbiterHandle)>,
+        pools: watch::Sender<Arc<Pools>>,
+    ) -> Shared {
+        let next_pool = pools.borrow().pools.len() as u16;
+        Rc::new(RefCell::new(State {
+            node,
+            hub,
+            shards,
+            peers: BTreeMap::new(),
+            former: Vec::new(),
+            connecting: Vec::new(),
+            next_peer: 0,
+            pools,
+            next_pool,
+            stopping: false,
+        }))
+    }
+
+    fn hello(&self) -> Hello {
+        let pools = self.pools.borrow();
+        let nonce = crate::runtime::thread::random();
+        Hello {
+            protocol: PROTOCOL,
+            node: self.node.name.clone(),
+            incarnation: self.node.incarnation,
+            nonce,
+            capabilities: Capabilities::QUIESCENCE.and(Capabilities::CHECKSUM),
+            pools: pools
+                .pools
+                .iter()
+                .map(|p| (p.id, (**p.pool.layout()).clone()))
+                .collect(),
+            credit: self.node.limits.claims_per_peer,
+            resume: None,
+            received: 0,
+        }
+    }
+
+    /// The peer of this greeting; a new life of it is a new peer.
+    fn peer(&mut self, theirs: &Hello) -> (PeerInfo, Addr<PeerActor>) {
+        if let Some(known) = self.peers.get(&theirs.node) {
+            if known.info.incarnation == theirs.incarnation {
+                return (known.info.clone(), known.addr.clone());
+            }
+            known.addr.do_send(GiveUp {
+                reason: Reason::new(
+                    Code::PeerRestarted,
+                    format!("node {:?} came back as a newer incarnation", theirs.node),
+                ),
+                bye: false,
+            });
+        }
+        let peer = PeerRef(self.next_peer);
+        self.next_peer += 1;
+        let (state_tx, state) = watch::channel(PeerState::Down("not yet connected".into()));
+        let info = PeerInfo {
+            peer,
+            name: theirs.node.clone(),
+            incarnation: theirs.incarnation,
+            state,
+        };
+        let shards: Vec<_> = self.shards.iter().map(|(addr, _)| addr.clone()).collect();
+        let arbiter = &self.shards[peer.0 as usize % self.shards.len()].1;
+        let (node, name, incarnation) = (self.node.clone(), info.name.clone(), info.incarnation);
+        let addr = PeerActor::start_in_arbiter(arbiter, move |_| {
+            PeerActor::new(peer, node, name, incarnation, shards, state_tx)
+        });
+        let known = Known { info: info.clone(), addr: addr.clone() };
+        if let Some(old) = self.peers.insert(theirs.node.clone(), known) {
+            self.former.push(old);
+        }
+        (info, addr)
+    }
+}
+
+/// Serves until told to stop, or until every handle of the node is gone.
+pub(crate) async fn serve(
+    state: &Shared,
+    mut messages: mpsc::Receiver<ControlMsg>,
+    mut knocks: mpsc::Receiver<Knock>,
+) -> Option<oneshot::Sender<super::StopReport>> {
+    loop {
+        tokio::select! {
+            biased;
+            message = messages.recv() => match message {
+                Some(ControlMsg::Stop { reply }) => return Some(reply),
+                Some(message) => handle(state, message),
+                None => return None,
+            },
+            Some(knock) = knocks.recv() => {
+                let state = Rc::clone(state);
+                actix::spawn(async move { answer(state, knock).await });
+            }
+        }
+    }
+}
+
+fn handle(state: &Shared, message: ControlMsg) {
+    match message {
+        ControlMsg::Connect { address, reply } => {
+            let state = Rc::clone(state);
+            actix::spawn(async move {
+                let _ = reply.send(connect(state, &address).await);
+            });
+        }
+        ControlMsg::Disconnect { peer, reason } => {
+            let state = state.borrow();
+            if let Some(known) = state.peers.values().find(|k| k.info.peer == peer) {
+                known.addr.do_send(GiveUp { reason, bye: false });
+            }
+        }
+        ControlMsg::AddPool { pool, reply } => {
+            let _ = reply.send(add_pool(&mut state.borrow_mut(), pool));
+        }
+        ControlMsg::RetirePool { name, reply } => {
+            let _ = reply.send(retire_pool(&mut state.borrow_mut(), &name));
+        }
+        ControlMsg::Peers { reply } => {
+            let infos = state.borrow().peers.values().map(|k| k.info.clone()).collect();
+            let _ = reply.send(infos);
+        }
+        ControlMsg::Stop { .. } => {}
+    }
+}
+
+fn add_pool(state: &mut State, pool: Pool) -> Result<PoolId, PoolChangeError> {
+    let pools = state.pools.borrow().clone();
+    let name = pool.layout().name.clone();
+    if pools.named(&name).is_some() {
+        return Err(PoolChangeError::NameTaken(name));
+    }
+    if pools.pools.len() >= hello::MAX_POOLS || state.next_pool == u16::MAX {
+        return Err(PoolChangeError::TooMany(hello::MAX_POOLS));
+    }
+    let id = PoolId(state.next_pool);
+    state.next_pool += 1;
+    let layout = (**pool.layout()).clone();
+    let mut next = (*pools).clone();
+    next.pools.push(NamedPool { id, pool });
+    state.pools.send_replace(Arc::new(next));
+    tell_peers(state, Body::PoolAdded { pool: id, layout });
+    Ok(id)
+}
+
+fn retire_pool(state: &mut State, name: &str) -> Result<Pool, PoolChangeError> {
+    let pools = state.pools.borrow().clone();
+    let Some(at) = pools.pools.iter().position(|p| p.pool.layout().name == name) else {
+        return Err(PoolChangeError::Unknown(name.to_owned()));
+    };
+    let mut next = (*pools).clone();
+    let NamedPool { id, pool } = next.pools.remove(at);
+    pool.retire();
+    state.pools.send_replace(Arc::new(next));
+    tell_peers(state, Body::PoolRetired { pool: id });
+    Ok(pool)
+}
+
+fn tell_peers(state: &State, body: Body) {
+    for known in state.peers.values() {
+        known.addr.do_send(PoolsChanged(vec![body.clone()]));
+    }
+}
+
+async fn connect(state: Shared, address: &str) -> Result<PeerInfo, ConnectError> {
+    let Some(name) = address.strip_prefix("local://").filter(|n| !n.is_empty()) else {
+        return Err(ConnectError::BadAddress(address.to_owned()));
+    };
+    let (door, mine, gates) = {
+        let state = state.borrow();
+        if state.stopping {
+            return Err(ConnectError::Stopped);
+        }
+        if let Some(known) = state.peers.get(name)
+            && *known.info.state.borrow() == PeerState::Up
+        {
+            return Ok(known.info.clone());
+        }
+        let hub = state.hub.as_ref().ok_or(ConnectError::NoHub)?;
+        let door = hub.door(name).ok_or_else(|| ConnectError::Unknown {
+            name: name.to_owned(),
+            there: hub.names().join(", "),
+        })?;
+        (door, state.hello(), Arc::clone(&state.node.gates))
+    };
+    state.borrow_mut().connecting.push(name.to_owned());
+    let result = dial(&state, name, door, mine, gates).await;
+    {
+        let connecting = &mut state.borrow_mut().connecting;
+        if let Some(at) = connecting.iter().position(|n| n == name) {
+            connecting.remove(at);
+        }
+    }
+    match result {
+        // Both sides connected at once; the other's connection is the one that stays.
+        Err(ConnectError::Refused { why, .. }) if why == CROSSED => {
+            wait_up(&state, name).await.ok_or(ConnectError::Silent {
+                name: name.to_owned(),
+                after: GREETING,
+            })
+        }
+        other => other,
+    }
+}
+
+/// What the side says whose own connection is kept.
+const CROSSED: &str = "both nodes connected at once";
+
+async fn wait_up(state: &Shared, name: &str) -> Option<PeerInfo> {
+    let until = tokio::time::Instant::now() + GREETING;
+    loop {
+        let info = state.borrow().peers.get(name).map(|k| k.info.clone());
+        match info {
+            Some(mut info) => {
+                let up = info.state.wait_for(|s| *s == PeerState::Up);
+                tokio::time::timeout_at(until, up).await.ok()?.ok()?;
+                return Some(info);
+            }
+            None if tokio::time::Instant::now() >= until => return None,
+            None => tokio::time::sleep(Duration::from_millis(2)).await,
+        }
+    }
+}
+
+async fn dial(
+    state: &Shared,
+    name: &str,
+    door: Door,
+    mine: Hello,
+    gates: Arc<GateTable>,
+) -> Result<PeerInfo, ConnectError> {
+    let (mut near, far) = pipe();
+    let silent = || ConnectError::Silent { name: name.to_owned(), after: GREETING };
+    door.knock.send(Knock { pipe: far, gates }).await.map_err(|_| ConnectError::Unknown {
+        name: name.to_owned(),
+        there: "(it has just left)".into(),
+    })?;
+    let theirs = greet(state, &mut near, &mine, name).await?.ok_or_else(silent)?;
+    finish(state, near, mine, theirs, door.gates, name).await
+}
+
+/// The other side of a connection.
+async fn answer(state: Shared, knock: Knock) {
+    let mine = state.borrow().hello();
+    let Knock { pipe: mut near, gates } = knock;
+    let Ok(Some(theirs)) = greet(&state, &mut near, &mine, "(unknown)").await else { return };
+    let name = theirs.node.clone();
+    let crossed = {
+        let state = state.borrow();
+        let up = state.peers.get(&name).is_some_and(|k| {
+            k.info.incarnation == theirs.incarnation && *k.info.state.borrow() == PeerState::Up
+        });
+        let ours_stays = state.connecting.contains(&name) && mine.incarnation < theirs.incarnation;
+        up || ours_stays
+    };
+    if crossed {
+        let _ = near.tx.send(CROSSED.as_bytes().to_vec()).await;
+        return;
+    }
+    if let Err(error) = finish(&state, near, mine, theirs, gates, &name).await {
+        tracing::warn!(%error, "a connection was refused");
+    }
+}
+
+/// Exchanges greetings; none if the other side stays silent.
+async fn greet(
+    state: &Shared,
+    pipe: &mut PipeEnd,
+    mine: &Hello,
+    name: &str,
+) -> Result<Option<Hello>, ConnectError> {
+    let refused = |why: String| ConnectError::Refused { name: name.to_owned(), why };
+    let limits = state.borrow().node.limits.clone();
+    let mut bytes = Vec::new();
+    wire::encode_hello(mine, &mut bytes, limits.frame_bytes).map_err(|e| refused(e.to_string()))?;
+    if pipe.tx.send(bytes).await.is_err() {
+        return Ok(None);
+    }
+    let Ok(Some(bytes)) = tokio::time::timeout(GREETING, pipe.rx.recv()).await else {
+        return Ok(None);
+    };
+    let mut reader = FrameReader::new(Bounds::from(&limits));
+    reader.read_hello(&mut bytes.as_slice()).map_err(|e| refused(e.to_string()))
+}
+
+/// Agrees, or says why not; then the peer's actor takes the pipe over.
+async fn finish(
+    state: &Shared,
+    mut pipe: PipeEnd,
+    mine: Hello,
+    theirs: Hello,
+    gates: Arc<GateTable>,
+    name: &str,
+) -> Result<PeerInfo, ConnectError> {
+    let refused = |why: String| ConnectError::Refused { name: name.to_owned(), why };
+    let known = state.borrow().peers.get(&theirs.node).map(|k| k.info.incarnation);
+    let verdict = hello::accept(&mine, &theirs, known);
+    let word = match &verdict {
+        Ok(_) => b"ok".to_vec(),
+        Err(refusal) => refusal.to_string().into_bytes(),
+    };
+    let _ = pipe.tx.send(word).await;
+    if let Err(refusal) = verdict {
+        return Err(refused(refusal.to_string()));
+    }
+    match tokio::time::timeout(GREETING, pipe.rx.recv()).await {
+        Ok(Some(word)) if word == b"ok" => {}
+        Ok(Some(word)) => return Err(refused(String::from_utf8_lossy(&word).into_owned())),
+        _ => return Err(ConnectError::Silent { name: name.to_owned(), after: GREETING }),
+    }
+    let (info, addr) = {
+        let mut state = state.borrow_mut();
+        if state.stopping {
+            return Err(ConnectError::Stopped);
+        }
+        state.peer(&theirs)
+    };
+    let our_window = mine.credit;
+    let attach = Attach { pipe, theirs, our_window, gates };
+    addr.send(attach).await.map_err(|_| ConnectError::Stopped)?;
+    Ok(info)
+}

@@ -1,0 +1,425 @@
+//! The system thread: starts everything, serves, stops everything in order.
+
+use super::config::NodeConfig;
+use super::control::{ConnectError, ControlMsg, PeerInfo, PoolChangeError, Shared, State, serve};
+use super::hub::Door;
+use super::shared::{NamedPool, NodeShared, Pools};
+use super::stats::Stats;
+use crate::copy::actor::{Drain, Lane};
+use crate::ids::{Incarnation, PeerRef, PoolId, RoomId};
+use crate::memory::{GateTable, Pool};
+use crate::peer::actor::GiveUp;
+use crate::peer::hello;
+use crate::reason::{Code, Reason};
+use crate::supervisor::actor::{FromInbox, Inbound, Inbox, Shard};
+use crate::supervisor::info::RoomInfo;
+use crate::supervisor::io::Input;
+use actix::{Actor, Addr, Arbiter, System};
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+
+/// Messages that may wait for the node's own task.
+const CONTROL_DEPTH: usize = 1_024;
+/// Messages carried into a shard at once.
+const INBOX_BATCH: usize = 256;
+
+/// Why a node did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The name is empty or too long.
+    #[error("a node's name has 1 to {max} bytes, {name:?} has {len}", max = hello::MAX_NAME, len = .name.len())]
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// A living node of the hub has the name.
+    #[error("a node named {0:?} is in the hub already")]
+    NameTaken(String),
+    /// Two pools of one name.
+    #[error("two pools are named {0:?}; peers pair pools by name")]
+    PoolNameTaken(String),
+    /// Too many pools.
+    #[error("a node has at most {max} pools, {given} were given", max = hello::MAX_POOLS)]
+    TooManyPools {
+        /// How many.
+        given: usize,
+    },
+    /// A number that must be positive is zero.
+    #[error("{0} is 0; it must be at least 1")]
+    Zero(&'static str),
+    /// A thread could not be started.
+    #[error("the node's thread could not be started: {0}")]
+    Thread(#[from] std::io::Error),
+    /// The thread ended before it was ready.
+    #[error("the node's thread ended while it was starting; the log has its message")]
+    Died,
+}
+
+/// What was left when a node stopped.
+#[derive(Clone, Debug, Default)]
+pub struct StopReport {
+    /// Every room drained before the deadline.
+    pub drained: bool,
+    /// Rooms whose memory could not be proven quiet: leaked, never unmapped.
+    pub leaked: Vec<RoomInfo>,
+}
+
+/// A running node. Dropping the last handle stops it in the background; [`Runtime::stop`] waits.
+#[derive(Debug)]
+pub struct Runtime {
+    shared: Arc<NodeShared>,
+    inboxes: Vec<Inbox>,
+    control: mpsc::Sender<ControlMsg>,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+struct Ready {
+    inboxes: Vec<Inbox>,
+}
+
+impl Runtime {
+    /// Starts a node. Blocks for the few milliseconds that its threads take to start.
+    ///
+    /// # Errors
+    /// See [`NodeError`]; nothing was started.
+    pub fn start(config: NodeConfig) -> Result<Runtime, NodeError> {
+        check(&config)?;
+        let pools = Pools {
+            pools: (0..)
+                .zip(config.pools.iter().cloned())
+                .map(|(i, pool)| NamedPool { id: PoolId(i), pool })
+                .collect(),
+        };
+        let (pools_tx, pools_rx) = watch::channel(Arc::new(pools));
+        let started_ns = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
+        let jobs = config.limits.jobs_per_lane.saturating_mul(config.lanes);
+        let shared = Arc::new(NodeShared {
+            name: config.name.clone(),
+            incarnation: Incarnation { started_ns, nonce: random() },
+            gates: GateTable::new(config.limits.gates),
+            stats: Arc::new(Stats::default()),
+            rooms: Arc::new(Semaphore::new(config.limits.rooms.min(Semaphore::MAX_PERMITS))),
+            jobs: Arc::new(Semaphore::new(jobs.min(Semaphore::MAX_PERMITS))),
+            pools: pools_rx,
+            started: Instant::now(),
+            next_claim: AtomicU64::new(1),
+            next_life: AtomicU64::new(1),
+            limits: config.limits.clone(),
+            deadlines: config.deadlines.clone(),
+        });
+        let (control, messages) = mpsc::channel(CONTROL_DEPTH);
+        let (knock, knocks) = mpsc::channel(64);
+        if let Some(hub) = &config.hub {
+            let door = Door { knock, gates: Arc::clone(&shared.gates) };
+            if !hub.enter(&config.name, door) {
+                return Err(NodeError::NameTaken(config.name));
+            }
+        }
+        let (ready_tx, ready_rx) = std::sync::mpsc::channel();
+        let node = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name(format!("kvroom-{}", clip(&config.name)))
+            .spawn(move || run(config, node, pools_tx, messages, knocks, &ready_tx))?;
+        let Ok(Ready { inboxes }) = ready_rx.recv() else {
+            return Err(NodeError::Died);
+        };
+        Ok(Runtime { shared, inboxes, control, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// What the node's threads share.
+    pub fn shared(&self) -> &Arc<NodeShared> {
+        &self.shared
+    }
+
+    /// The shard of a room.
+    pub fn inbox(&self, room: RoomId) -> &Inbox {
+        &self.inboxes[NodeShared::shard_of(room, self.inboxes.len())]
+    }
+
+    /// All shards.
+    pub fn inboxes(&self) -> &[Inbox] {
+        &self.inboxes
+    }
+
+    /// Opens a session with a node, or gives the one there is.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub async fn connect(&self, address: &str) -> Result<PeerInfo, ConnectError> {
+        let (reply, answer) = oneshot::channel();
+        let message = ControlMsg::Connect { address: address.to_owned(), reply };
+        self.control.send(message).await.map_err(|_| ConnectError::Stopped)?;
+        answer.await.map_err(|_| ConnectError::Stopped)?
+    }
+
+    /// Gives up the session with a peer: rooms on both sides end with `SessionLost`.
+    pub async fn disconnect(&self, peer: PeerRef) {
+        let reason = Reason::new(Code::SessionLost, "the session was given up on purpose");
+        let _ = self.control.send(ControlMsg::Disconnect { peer, reason }).await;
+    }
+
+    /// The peers that this node has met, each in its newest life.
+    pub async fn peers(&self) -> Vec<PeerInfo> {
+        let (reply, answer) = oneshot::channel();
+        if self.control.send(ControlMsg::Peers { reply }).await.is_err() {
+            return Vec::new();
+        }
+        answer.await.unwrap_or_default()
+    }
+
+    /// Adds a pool and announces it to all peers.
+    ///
+    /// # Errors
+    /// See [`PoolChangeError`].
+    pub async fn add_pool(&self, pool: Pool) -> Result<PoolId, PoolChangeError> {
+        let (reply, answer) = oneshot::channel();
+        let message = ControlMsg::AddPool { pool, reply };
+        self.control.send(message).await.map_err(|_| PoolChangeError::Stopped)?;
+        answer.await.map_err(|_| PoolChangeError::Stopped)?
+    }
+
+    /// Takes a pool out of use: no new leases, no new claims. What is lent comes back as always.
+    ///
+    /// # Errors
+    /// See [`PoolChangeError`].
+    pub async fn retire_pool(&self, name: &str) -> Result<Pool, PoolChangeError> {
+        let (reply, answer) = oneshot::channel();
+        let message = ControlMsg::RetirePool { name: name.to_owned(), reply };
+        self.control.send(message).await.map_err(|_| PoolChangeError::Stopped)?;
+        answer.await.map_err(|_| PoolChangeError::Stopped)?
+    }
+
+    /// Ends all rooms, waits until they have drained (bounded by `Deadlines::shutdown`), and stops
+    /// the node's threads. A second call gives an empty report.
+    pub async fn stop(&self) -> StopReport {
+        let (reply, answer) = oneshot::channel();
+        if self.control.send(ControlMsg::Stop { reply }).await.is_err() {
+            return StopReport { drained: true, leaked: Vec::new() };
+        }
+        let report = answer.await.unwrap_or_default();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // It has said its last word; what is left is the end of the thread itself.
+            let (done_tx, done) = oneshot::channel();
+            std::thread::spawn(move || {
+                let _ = thread.join();
+                let _ = done_tx.send(());
+            });
+            let _ = done.await;
+        }
+        report
+    }
+}
+
+fn check(config: &NodeConfig) -> Result<(), NodeError> {
+    if config.name.is_empty() || config.name.len() > hello::MAX_NAME {
+        return Err(NodeError::BadName { name: config.name.clone() });
+    }
+    if config.pools.len() > hello::MAX_POOLS {
+        return Err(NodeError::TooManyPools { given: config.pools.len() });
+    }
+    for (i, pool) in config.pools.iter().enumerate() {
+        let name = &pool.layout().name;
+        if config.pools[..i].iter().any(|p| p.layout().name == *name) {
+            return Err(NodeError::PoolNameTaken(name.clone()));
+        }
+    }
+    let limits = &config.limits;
+    for (value, field) in [
+        (config.lanes, "lanes"),
+        (config.shards.unwrap_or(1), "shards"),
+        (limits.rooms, "Limits::rooms"),
+        (limits.gates, "Limits::gates"),
+        (limits.chunks_in_flight, "Limits::chunks_in_flight"),
+        (limits.jobs_per_lane, "Limits::jobs_per_lane"),
+    ] {
+        if value == 0 {
+            return Err(NodeError::Zero(field));
+        }
+    }
+    Ok(())
+}
+
+fn clip(name: &str) -> String {
+    name.chars().take(8).collect()
+}
+
+/// 64 bits that differ from process to process and from call to call. Not for secrets.
+pub(crate) fn random() -> u64 {
+    let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
+    hasher.write_u128(Instant::now().elapsed().as_nanos());
+    hasher.finish()
+}
+
+fn run(
+    config: NodeConfig,
+    node: Arc<NodeShared>,
+    pools: watch::Sender<Arc<Pools>>,
+    messages: mpsc::Receiver<ControlMsg>,
+    knocks: mpsc::Receiver<super::hub::Knock>,
+    ready: &std::sync::mpsc::Sender<Ready>,
+) {
+    let system = System::new();
+    let hub = config.hub.clone();
+    system.block_on(async {
+        let mut threads = Threads::default();
+        let inboxes: Vec<_> = (0..config.shard_count()).map(|_| Inbox::new()).collect();
+        let handles: Vec<Inbox> = inboxes.iter().map(|(inbox, _)| inbox.clone()).collect();
+        for _ in 0..config.lanes {
+            threads.start_lane(&node, &handles, &config);
+        }
+        for (inbox, rx) in inboxes {
+            threads.start_shard(&node, inbox, rx);
+        }
+        let shards = threads.shards.iter().map(|(a, arbiter)| (a.clone(), arbiter.handle()));
+        let state = State::new(Arc::clone(&node), hub.clone(), shards.collect(), pools);
+        if ready.send(Ready { inboxes: handles.clone() }).is_err() {
+            return;
+        }
+        let reply = serve(&state, messages, knocks).await;
+        if let Some(hub) = &hub {
+            hub.leave(&node.name, &node.gates);
+        }
+        let report = threads.stop(&node, &handles, &state).await;
+        if !report.drained {
+            for room in &report.leaked {
+                tracing::error!(
+                    node = node.name,
+                    room = %room.key,
+                    because = room.held_because.as_deref().unwrap_or("unknown"),
+                    "memory of a room was not proven quiet at shutdown; it is leaked"
+                );
+            }
+        }
+        if let Some(reply) = reply {
+            let _ = reply.send(report);
+        }
+    });
+    System::current().stop();
+}
+
+#[derive(Default)]
+struct Threads {
+    shards: Vec<(Addr<Shard>, Arbiter)>,
+    lanes: Vec<(Addr<Lane>, Arbiter)>,
+}
+
+impl Threads {
+    fn start_lane(&mut self, node: &Arc<NodeShared>, inboxes: &[Inbox], config: &NodeConfig) {
+        let arbiter = Arbiter::new();
+        let stats = Arc::clone(&node.stats);
+        let (jobs, inboxes) = (node.limits.jobs_per_lane, inboxes.to_vec());
+        #[cfg(feature = "plant")]
+        let plant = config.plant;
+        #[cfg(not(feature = "plant"))]
+        let _ = config;
+        let addr = Lane::start_in_arbiter(&arbiter.handle(), move |_| {
+            let progress = move |life: crate::ids::LifeId, leg, bytes| {
+                // The life's own shard; the others do not know it and count nothing.
+                for inbox in &inboxes {
+                    let _ = inbox.put(Inbound::Core(Input::Moved { life, leg, bytes }));
+                }
+            };
+            let lane = Lane::new(jobs, Box::new(progress), stats);
+            #[cfg(feature = "plant")]
+            let lane = lane.with_plant(plant);
+            lane
+        });
+        self.lanes.push((addr, arbiter));
+    }
+
+    fn start_shard(
+        &mut self,
+        node: &Arc<NodeShared>,
+        inbox: Inbox,
+        mut rx: mpsc::UnboundedReceiver<Inbound>,
+    ) {
+        let arbiter = Arbiter::new();
+        let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
+        let node = Arc::clone(node);
+        let addr = Shard::start_in_arbiter(&arbiter.handle(), move |_| {
+            Shard::new(node, lanes, inbox)
+        });
+        let shard = addr.clone();
+        arbiter.spawn(async move {
+            let mut batch = Vec::with_capacity(INBOX_BATCH);
+            while rx.recv_many(&mut batch, INBOX_BATCH).await > 0 {
+                let full = std::mem::replace(&mut batch, Vec::with_capacity(INBOX_BATCH));
+                if shard.send(FromInbox(full)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        self.shards.push((addr, arbiter));
+    }
+
+    /// Rooms, lanes, sessions, shards: in this order.
+    async fn stop(self, node: &NodeShared, inboxes: &[Inbox], state: &Shared) -> StopReport {
+        state.borrow_mut().stopping = true;
+        let deadline = tokio::time::Instant::now() + node.deadlines.shutdown;
+        let mut empty = Vec::new();
+        for inbox in inboxes {
+            let (told, done) = oneshot::channel();
+            let ask = Inbound::Ask(Box::new(move |shard, ctx| shard.shut_down(told, ctx)));
+            if inbox.put(ask).is_ok() {
+                empty.push(done);
+            }
+        }
+        let mut drained = true;
+        for done in empty {
+            drained &= matches!(tokio::time::timeout_at(deadline, done).await, Ok(Ok(())));
+        }
+        for (lane, _) in &self.lanes {
+            let _ = tokio::time::timeout_at(deadline + GRACE, lane.send(Drain)).await;
+        }
+        let peers: Vec<_> = {
+            let state = state.borrow();
+            state.peers.values().chain(&state.former).map(|k| k.addr.clone()).collect()
+        };
+        for peer in peers {
+            let reason = Reason::new(Code::NodeShutdown, "this node is shutting down");
+            let goodbye = peer.send(GiveUp { reason, bye: true });
+            let _ = tokio::time::timeout(GRACE, goodbye).await;
+        }
+        let mut leaked = Vec::new();
+        for inbox in inboxes {
+            let (reply, answer) = oneshot::channel();
+            let ask = Inbound::Ask(Box::new(move |shard, _| {
+                let _ = reply.send(shard.rooms());
+            }));
+            if inbox.put(ask).is_ok()
+                && let Ok(Ok(rooms)) = tokio::time::timeout(GRACE, answer).await
+            {
+                leaked.extend(rooms);
+            }
+        }
+        // What drained when the lanes let go counts as drained.
+        drained |= leaked.is_empty();
+        // A lane that is stuck in a copy must not hold up the end: threads are joined beside, for
+        // as long as the grace lasts.
+        let arbiters: Vec<Arbiter> = self
+            .lanes
+            .into_iter()
+            .map(|(_, a)| a)
+            .chain(self.shards.into_iter().map(|(_, a)| a))
+            .collect();
+        let (joined_tx, joined) = oneshot::channel();
+        std::thread::spawn(move || {
+            for arbiter in arbiters {
+                arbiter.stop();
+                let _ = arbiter.join();
+            }
+            let _ = joined_tx.send(());
+        });
+        let _ = tokio::time::timeout(GRACE, joined).await;
+        StopReport { drained, leaked }
+    }
+}
+
+/// How long each last word may take once the deadline has passed.
+const GRACE: Duration = Duration::from_secs(1);

@@ -1,0 +1,142 @@
+//! What a shard tells people about its rooms.
+
+use super::actor::Shard;
+use super::attached::{Attached, AttachedRole, Gate, Lent};
+use super::core::Life;
+use crate::ids::{PeerRef, RoomKey};
+use crate::memory::Witness;
+use crate::room::{Outcome, Role, StateName};
+use std::time::Duration;
+
+/// One room.
+#[derive(Clone, Debug)]
+pub struct RoomInfo {
+    /// Its key.
+    pub key: RoomKey,
+    /// Its role.
+    pub role: Role,
+    /// Its state.
+    pub state: StateName,
+    /// Its outcome, if it is known: then the room drains.
+    pub outcome: Option<Outcome>,
+    /// The peers of its legs.
+    pub peers: Vec<PeerRef>,
+    /// Its tag.
+    pub tag: Option<String>,
+    /// Pages it holds.
+    pub pages: u64,
+    /// Since its start.
+    pub age: Duration,
+    /// It passed its drain deadline.
+    pub quarantined: bool,
+    /// Why its memory is still held, if its outcome is known.
+    pub held_because: Option<String>,
+}
+
+/// A claim that waits for a local `send`.
+#[derive(Clone, Debug)]
+pub struct EarlyClaim {
+    /// The room that it is for.
+    pub key: RoomKey,
+    /// Whose claim.
+    pub peer: PeerRef,
+    /// Destination pages that it holds at the receiver.
+    pub pages: u64,
+}
+
+/// Pages that ended rooms still hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldPages {
+    /// Rooms that are alive.
+    pub live: u64,
+    /// Rooms that drain.
+    pub draining: u64,
+    /// Pages of the rooms that drain.
+    pub draining_pages: u64,
+    /// Pages of rooms that passed their drain deadline.
+    pub quarantined_pages: u64,
+    /// Claims that wait for a `send`.
+    pub early_claims: u64,
+    /// Outcomes that are remembered.
+    pub remembered: u64,
+    /// Claims in the tables.
+    pub claims: u64,
+    /// Clocks that are armed.
+    pub clocks: u64,
+    /// Room actors that are alive.
+    pub actors: u64,
+}
+
+impl Shard {
+    /// All rooms of the shard, draining ones among them.
+    pub fn rooms(&self) -> Vec<RoomInfo> {
+        let now = self.now();
+        self.core()
+            .lives()
+            .map(|(_, l)| RoomInfo {
+                key: l.key(),
+                role: l.role(),
+                state: l.state(),
+                outcome: l.outcome().cloned(),
+                peers: l.legs().iter().map(|leg| leg.peer).collect(),
+                tag: l.tag().map(str::to_owned),
+                pages: l.pages(),
+                age: now.since(l.attached().since),
+                quarantined: l.is_quarantined(),
+                held_because: l.outcome().map(|_| why_held(l)),
+            })
+            .collect()
+    }
+
+    /// Claims that wait, oldest first.
+    pub fn early_claims(&self) -> Vec<EarlyClaim> {
+        self.core()
+            .early()
+            .iter()
+            .map(|w| EarlyClaim { key: w.offer.tag.room, peer: w.peer, pages: w.offer.pages })
+            .collect()
+    }
+
+    /// What is held.
+    pub fn held(&self) -> HeldPages {
+        let mut held = HeldPages {
+            early_claims: self.core().early().len() as u64,
+            remembered: self.core().remembered() as u64,
+            claims: self.core().claims() as u64,
+            clocks: self.armed_clocks() as u64,
+            actors: self.actors() as u64,
+            ..HeldPages::default()
+        };
+        for (_, l) in self.core().lives() {
+            if l.outcome().is_none() {
+                held.live += 1;
+            } else {
+                held.draining += 1;
+                held.draining_pages += l.pages();
+                if l.is_quarantined() {
+                    held.quarantined_pages += l.pages();
+                }
+            }
+        }
+        held
+    }
+}
+
+fn why_held(life: &Life<Lent, Witness, Attached>) -> String {
+    let mut why: Vec<String> = Vec::new();
+    for (leg, owed) in life.custody().owing() {
+        why.push(match &life.attached().role {
+            AttachedRole::Sender { .. } => {
+                format!("leg {}: {owed} copies have not come back from their lane", leg.0)
+            }
+            AttachedRole::Receiver { gates, .. } => match gates.get(usize::from(leg.0)) {
+                Some(Gate::Closing(_)) => {
+                    format!("leg {}: a writer is inside its closed gate", leg.0)
+                }
+                Some(Gate::Open(_)) => format!("leg {}: its gate is open", leg.0),
+                _ => format!("leg {}: its claim has not been answered by the session", leg.0),
+            },
+        });
+    }
+    if why.is_empty() { "its proof is on the way".into() } else { why.join("; ") }
+}
