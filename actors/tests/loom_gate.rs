@@ -266,6 +266,8 @@ fn a_slot_given_up_is_recycled_once_and_never_under_a_writer() {
                 thread::spawn(move || write(&table, 1, page))
             })
             .collect();
+        // The owner's last look is ordered before whoever takes the contents away.
+        assert_eq!(StdArc::strong_count(&owner.contents().drops), 2);
         drop(owner);
         // The next claim gets the only slot as soon as it is empty, and not before.
         match Slots::open(&table, 2, Contents::new(&bell, &drops)) {

@@ -4,9 +4,9 @@
 //!   head: [ tag:40 | index+1:24 ] ──▶ link(index) ──▶ link ──▶ 0        unused: untouched ..slots
 //! ```
 //!
-//! Rules: an index is out once, to whoever took it, until it is given back. The tag counts every
-//! change of the head: a taker that read an old link fails its compare-and-swap even if the same
-//! index is on top again (ABA), unless 2^40 changes happened in between. The links live in the
+//! Rules: an index is out once, to whoever took it, until it is given back. The tag counts what
+//! was given back: a taker that read an old link fails its compare-and-swap even if the same index
+//! is on top again (ABA), since for that it was given back, unless that happened 2^40 times. The links live in the
 //! slots, as atomics: a taker that lost its race may read the link of a slot that is in use.
 
 use super::sync::{AtomicU32, AtomicU64, Ordering};
@@ -43,7 +43,7 @@ impl FreeList {
         while head & INDEX != 0 {
             let index = ((head & INDEX) - 1) as u32;
             let next = u64::from(link(index).load(Ordering::Relaxed));
-            let new = (head & !INDEX).wrapping_add(TAG_ONE) | next;
+            let new = (head & !INDEX) | next;
             match self
                 .head
                 .compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Acquire)

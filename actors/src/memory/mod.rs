@@ -40,6 +40,8 @@ mod slots;
 mod sync;
 mod table;
 mod target;
+#[cfg(test)]
+mod tests;
 mod ticket;
 mod witness;
 

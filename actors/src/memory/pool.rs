@@ -26,6 +26,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+/// Alignment of owned pools in bytes: a page of the system.
+const ALIGN: usize = 4096;
+
 /// Why a pool could not be made, or asked something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -227,9 +230,11 @@ impl Pool {
     /// [`PoolError::BadLayout`], or [`PoolError::OutOfMemory`] with the size asked for.
     pub fn owned(layout: PoolLayout) -> Result<Pool, PoolError> {
         let bytes = bytes_of(&layout)?;
-        let Ok(shape) = Layout::from_size_align(bytes, 4096) else {
+        // Aligned by hand: for more than its usual alignment, the allocator would write the zeros.
+        let Ok(shape) = Layout::from_size_align(bytes.saturating_add(ALIGN - 1), 1) else {
             return Err(bad(&layout, "is larger than the address space"));
         };
+        // Aligned by hand: for more than its usual alignment the allocator writes the zeros.
         // SAFETY: the size is not zero, since no factor of it is.
         let start = unsafe { std::alloc::alloc_zeroed(shape) };
         let Some(start) = NonNull::new(start) else {
@@ -238,13 +243,19 @@ impl Pool {
                 bytes,
             });
         };
-        let memory = Bytes { start, len: bytes };
+        let skip = start.addr().get().next_multiple_of(ALIGN) - start.addr().get();
+        let all = Bytes {
+            start,
+            len: shape.size(),
+        };
+        // SAFETY: `skip` is less than `ALIGN`, and that much more than `bytes` was allocated.
+        let start = unsafe { start.add(skip) };
         let on_free: OnFree = Box::new(move || {
-            let memory = memory;
+            let all = all;
             // SAFETY: allocated above with this shape, and freed by no one else.
-            unsafe { std::alloc::dealloc(memory.start.as_ptr(), shape) }
+            unsafe { std::alloc::dealloc(all.start.as_ptr(), shape) }
         });
-        Ok(Pool::new(layout, memory, on_free))
+        Ok(Pool::new(layout, Bytes { start, len: bytes }, on_free))
     }
 
     /// A pool in memory that the caller provides.

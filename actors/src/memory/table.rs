@@ -219,6 +219,11 @@ impl GateClosed {
 
 /// A writer inside a gate. Held for one bounded piece; dropping it leaves. It cannot be sent to
 /// another thread, so a future that holds it across an await is not `Send`.
+///
+/// ```compile_fail,E0277
+/// fn must_be_send<T: Send>() {}
+/// must_be_send::<kvroom_actors::memory::Inside<'static>>();
+/// ```
 pub struct Inside<'t> {
     entered: Entered<'t, Target>,
 }
