@@ -78,7 +78,11 @@ impl RoomShared {
             3 => StateName::Done,
             _ => StateName::Aborted,
         };
-        Status { state, ended: word & ENDED != 0, released: word & RELEASED != 0 }
+        Status {
+            state,
+            ended: word & ENDED != 0,
+            released: word & RELEASED != 0,
+        }
     }
 
     /// The outcome, if it is known.
@@ -110,7 +114,10 @@ impl RoomShared {
 
     /// Takes what came back; the first caller gets it.
     pub fn take_back(&self) -> Option<Back> {
-        self.back.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.back
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     pub(crate) fn set_state(&self, state: StateName) {
@@ -126,7 +133,8 @@ impl RoomShared {
         };
         if self.outcome.set(outcome).is_ok() {
             let released = self.status.load(Ordering::Relaxed) & RELEASED;
-            self.status.store(code(state) | ENDED | released, Ordering::Release);
+            self.status
+                .store(code(state) | ENDED | released, Ordering::Release);
             self.changed.notify_waiters();
         }
     }
@@ -137,7 +145,8 @@ impl RoomShared {
             Some(Outcome::Done) => StateName::Done,
             _ => StateName::Aborted,
         };
-        self.status.store(code(state) | ENDED | RELEASED, Ordering::Release);
+        self.status
+            .store(code(state) | ENDED | RELEASED, Ordering::Release);
         self.changed.notify_waiters();
     }
 }
@@ -175,7 +184,11 @@ impl ChunkShared {
         loop {
             let changed = self.changed.notified();
             if self.done.load(Ordering::Acquire) {
-                return self.back.lock().unwrap_or_else(PoisonError::into_inner).take();
+                return self
+                    .back
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .take();
             }
             changed.await;
         }
@@ -183,7 +196,10 @@ impl ChunkShared {
 
     /// The lease, if it is back.
     pub fn take(&self) -> Option<ChunkBack> {
-        self.back.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.back
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     pub(crate) fn give_back(&self, back: ChunkBack) {

@@ -11,6 +11,6 @@ pub mod limits;
 pub mod memory;
 pub mod peer;
 pub mod reason;
-pub mod runtime;
 pub mod room;
+pub mod runtime;
 pub mod supervisor;

@@ -28,6 +28,10 @@ pub(crate) struct Lane {
     awake: bool,
     progress: Progress,
     stats: Arc<Stats>,
+    #[cfg(feature = "plant")]
+    plant: Option<super::plant::Plant>,
+    #[cfg(feature = "plant")]
+    due: Vec<(std::time::Instant, super::plant::Due)>,
 }
 
 /// Work for a lane.
@@ -51,13 +55,40 @@ pub(crate) struct Drain;
 
 impl Lane {
     pub(crate) fn new(jobs: usize, progress: Progress, stats: Arc<Stats>) -> Self {
-        let config = Config { capacity: jobs, ..Config::default() };
+        let config = Config {
+            capacity: jobs,
+            ..Config::default()
+        };
         Lane {
             scheduler: Scheduler::new(&config),
             sums: VecDeque::new(),
             awake: false,
             progress,
             stats,
+            #[cfg(feature = "plant")]
+            plant: None,
+            #[cfg(feature = "plant")]
+            due: Vec::new(),
+        }
+    }
+
+    #[cfg(feature = "plant")]
+    pub(crate) fn with_plant(mut self, plant: Option<super::plant::Plant>) -> Self {
+        self.plant = plant;
+        self
+    }
+
+    /// Before a step of a job, so that its gate may still be open.
+    #[cfg(feature = "plant")]
+    fn plan_wrong(job: &Job, plant: Option<super::plant::Plant>) -> Option<super::plant::Due> {
+        use super::plant::Plant;
+        match plant? {
+            Plant::LateWrite => job.wrong(false),
+            Plant::TornRead => job.wrong(true),
+            Plant::Leak => {
+                crate::memory::plant::keep_source(job.ticket());
+                None
+            }
         }
     }
 
@@ -78,13 +109,23 @@ impl Lane {
                 Some(Turn::Piece(mut turn)) => {
                     let budget = turn.budget();
                     let job = turn.job();
+                    #[cfg(feature = "plant")]
+                    if let Some(due) = Self::plan_wrong(job, self.plant) {
+                        // Far fewer than one a piece, or nothing right would happen at all.
+                        if self.due.len() < 4 {
+                            let at = std::time::Instant::now() + super::plant::LATER;
+                            self.due.push((at, due));
+                        }
+                    }
                     let step = job.step(budget);
                     if let Some(bytes) = job.news() {
                         let id = job.ticket().id();
                         (self.progress)(id.life, id.leg, bytes);
                     }
                     copied += step.bytes;
-                    self.stats.copied_bytes.fetch_add(step.bytes, Ordering::Relaxed);
+                    self.stats
+                        .copied_bytes
+                        .fetch_add(step.bytes, Ordering::Relaxed);
                     if let Some(job) = turn.report(step.bytes, step.over) {
                         job.end();
                     }
@@ -135,6 +176,17 @@ impl Handler<Step> for Lane {
 
     fn handle(&mut self, _: Step, ctx: &mut Context<Self>) {
         self.stretch();
+        #[cfg(feature = "plant")]
+        {
+            let now = std::time::Instant::now();
+            let (ripe, rest) = self.due.drain(..).partition(|(at, _)| *at <= now);
+            self.due = rest;
+            let ripe: Vec<(std::time::Instant, super::plant::Due)> = ripe;
+            ripe.into_iter().for_each(|(_, due)| due.commit());
+            if !self.due.is_empty() && self.scheduler.is_empty() {
+                ctx.notify_later(Step, std::time::Duration::from_millis(5));
+            }
+        }
         if self.scheduler.is_empty() && self.sums.is_empty() {
             self.awake = false;
         } else {

@@ -68,7 +68,16 @@ impl Job {
         let cells = place.from.len() as u64 * place.layers.len() as u64;
         let bytes = cells.saturating_mul(layout.page_bytes);
         let checksum = checksum.then(Checksum::new);
-        Job { ticket, route, layout, place, bytes, state: State::New, checksum, told: 0 }
+        Job {
+            ticket,
+            route,
+            layout,
+            place,
+            bytes,
+            state: State::New,
+            checksum,
+            told: 0,
+        }
     }
 
     /// The job's ticket.
@@ -116,7 +125,10 @@ impl Job {
     /// Sums some cells of the source.
     fn sum(&mut self, budget: u64) -> Step {
         let (State::Summing(done), Some(sum)) = (&mut self.state, &mut self.checksum) else {
-            return Step { bytes: 0, over: true };
+            return Step {
+                bytes: 0,
+                over: true,
+            };
         };
         let (layout, place, ticket) = (&self.layout, &self.place, &mut self.ticket);
         let pages = place.from.len() as u64;
@@ -133,12 +145,18 @@ impl Job {
             });
             if let Err(error) = summed {
                 ticket.errored(error.to_string());
-                return Step { bytes: read, over: true };
+                return Step {
+                    bytes: read,
+                    over: true,
+                };
             }
             read += layout.page_bytes;
             *done += 1;
         }
-        Step { bytes: read, over: *done == cells }
+        Step {
+            bytes: read,
+            over: *done == cells,
+        }
     }
 
     fn fail(&mut self, fact: Fact) -> Step {
@@ -147,7 +165,10 @@ impl Job {
             Fact::Errored(text) => self.ticket.errored(text),
             Fact::Landed { .. } => {}
         }
-        Step { bytes: 0, over: true }
+        Step {
+            bytes: 0,
+            over: true,
+        }
     }
 
     /// Bytes that landed since the last time they were told of, if that is enough to tell.
@@ -162,6 +183,29 @@ impl Job {
         Some(fresh)
     }
 
+    /// The wrong write that this job can make: of its first cell, later.
+    #[cfg(feature = "plant")]
+    pub(crate) fn wrong(&self, read_again: bool) -> Option<super::plant::Due> {
+        let (to, page) = self.route.destination(&self.place)?;
+        let layer = self.place.layers.start;
+        let from = if read_again {
+            let source = *self.place.pages.get(self.place.from.start)?;
+            Some((
+                crate::memory::plant::source_pool(&self.ticket)?,
+                layer,
+                source,
+            ))
+        } else {
+            None
+        };
+        Some(super::plant::Due {
+            from,
+            to,
+            layer,
+            page,
+        })
+    }
+
     /// The lane does not take the job.
     pub fn refuse(mut self, why: &str) {
         self.ticket.errored(why);
@@ -172,7 +216,8 @@ impl Job {
         let facts = self.ticket.facts();
         if facts.errored.is_none() && facts.refused_pieces == 0 && facts.landed_bytes == self.bytes
         {
-            self.ticket.finish_with(self.checksum.map_or(0, Checksum::value));
+            self.ticket
+                .finish_with(self.checksum.map_or(0, Checksum::value));
         }
     }
 }
@@ -182,9 +227,9 @@ impl Work for Job {
         match &self.state {
             State::New => self.bytes,
             State::Copying(plan) => plan.remaining_bytes(),
-            State::Summing(done) => {
-                self.bytes.saturating_sub(done.saturating_mul(self.layout.page_bytes))
-            }
+            State::Summing(done) => self
+                .bytes
+                .saturating_sub(done.saturating_mul(self.layout.page_bytes)),
         }
     }
 

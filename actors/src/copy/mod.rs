@@ -5,5 +5,7 @@
 
 pub(crate) mod actor;
 pub mod job;
+#[cfg(feature = "plant")]
+pub mod plant;
 pub mod schedule;
 pub(crate) mod sum;

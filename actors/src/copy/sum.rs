@@ -11,7 +11,9 @@ pub(crate) struct SumReply {
 
 impl SumReply {
     pub(crate) fn new(tell: impl FnOnce(Option<u64>) + Send + 'static) -> Self {
-        SumReply { tell: Some(Box::new(tell)) }
+        SumReply {
+            tell: Some(Box::new(tell)),
+        }
     }
 
     fn tell(mut self, sum: u64) {
@@ -46,7 +48,12 @@ pub(crate) struct SumJob {
 
 impl SumJob {
     pub(crate) fn new(sections: Vec<SumSection>, reply: SumReply) -> Self {
-        SumJob { sections, reply, sum: Checksum::new(), at: (0, 0, 0) }
+        SumJob {
+            sections,
+            reply,
+            sum: Checksum::new(),
+            at: (0, 0, 0),
+        }
     }
 
     /// Sums about `budget` bytes; true when all is summed.

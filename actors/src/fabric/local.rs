@@ -22,7 +22,11 @@ pub struct LocalRoute {
 impl LocalRoute {
     /// The route to the claim `number`, whose gate is in `slot` of the receiver's table.
     pub fn new(gates: Arc<GateTable>, slot: u32, number: ClaimNo) -> Self {
-        LocalRoute { gates, slot, number }
+        LocalRoute {
+            gates,
+            slot,
+            number,
+        }
     }
 
     /// Plans the copies of a job onto the pages that the receiver lent.
@@ -33,7 +37,10 @@ impl LocalRoute {
         let inside = self.gates.enter(self.slot, self.number).map_err(refused)?;
         let target = inside.target();
         let Some(section) = target.section(place.section) else {
-            return Err(Fact::Errored(format!("the claim has no section {}", place.section)));
+            return Err(Fact::Errored(format!(
+                "the claim has no section {}",
+                place.section
+            )));
         };
         Plan::new(
             layout,
@@ -45,6 +52,15 @@ impl LocalRoute {
             place.to.clone(),
         )
         .map_err(|error| Fact::Errored(error.to_string()))
+    }
+
+    /// The destination's pool and first page, for a lane that does the wrong thing.
+    #[cfg(feature = "plant")]
+    pub(crate) fn destination(&self, place: &Place) -> Option<(crate::memory::Pool, u32)> {
+        let inside = self.gates.enter(self.slot, self.number).ok()?;
+        let section = inside.target().section(place.section)?;
+        let page = *section.pages().get(place.to.start)?;
+        Some((crate::memory::plant::pool_of(section), page))
     }
 
     /// Copies one piece: enters the gate, writes, leaves.

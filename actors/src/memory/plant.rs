@@ -3,6 +3,8 @@
 #![allow(unsafe_code)] // Touches pages that nobody leased to it.
 
 use super::pool::Pool;
+use super::target::TargetSection;
+use super::ticket::Ticket;
 
 /// Writes into a page without any lease or gate, as a lane that forgot both would. Out-of-range
 /// cells are ignored.
@@ -19,4 +21,21 @@ pub fn write_late(pool: &Pool, layer: u32, page: u32, bytes: &[u8]) {
         // SAFETY: writable as long as the pool lives. Racing with the page's owner is the point.
         unsafe { to.write_volatile(*byte) };
     }
+}
+
+/// Keeps the source pages of a job held for ever, whatever becomes of its lease.
+pub(crate) fn keep_source(ticket: &Ticket) {
+    if let Some(view) = ticket.source() {
+        std::mem::forget(view.again());
+    }
+}
+
+/// The pool of a target, to be written to when nothing is lent any more.
+pub(crate) fn pool_of(section: &TargetSection) -> Pool {
+    section.held().pool().clone()
+}
+
+/// The pool of a job's source, to be read when nothing is lent any more.
+pub(crate) fn source_pool(ticket: &Ticket) -> Option<Pool> {
+    ticket.source().map(|view| view.held().pool().clone())
 }

@@ -85,6 +85,13 @@ impl SourceView {
         &self.held
     }
 
+    #[cfg(feature = "plant")]
+    pub(super) fn again(&self) -> SourceView {
+        SourceView {
+            held: Arc::clone(&self.held),
+        }
+    }
+
     /// The pool's memory.
     pub fn memory(&self) -> &PoolMemory {
         self.held.memory()

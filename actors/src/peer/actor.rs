@@ -17,7 +17,7 @@ use super::session::{Admit, Received, Session, SessionLimits};
 use super::terms::{LocalPool, terms_of};
 use super::wire::{self, Bounds, FrameReader};
 use crate::ids::{ClaimId, Incarnation, LegNo, LifeId, PeerRef, PoolId, RoomId};
-use crate::memory::{GateTable, OpenGate, Target, Withdrawn};
+use crate::memory::{GateTable, Target, Withdrawn};
 use crate::reason::{Code, Reason};
 use crate::room::event::LegTerms;
 use crate::runtime::shared::{NodeShared, Pools};
@@ -99,7 +99,10 @@ struct Flush;
 /// A message of a peer on its way to a shard.
 #[derive(Debug)]
 pub(crate) enum FromPeer {
-    Claim { offer: Offer, terms: Result<Arc<LegTerms>, Reason> },
+    Claim {
+        offer: Offer,
+        terms: Result<Arc<LegTerms>, Reason>,
+    },
     Body(Body),
 }
 
@@ -196,7 +199,11 @@ impl PeerActor {
             Command::Say(body) => {
                 let Some(link) = &mut self.link else { return };
                 match body {
-                    Body::Progress { tag, posted, written } => {
+                    Body::Progress {
+                        tag,
+                        posted,
+                        written,
+                    } => {
                         link.session.progress(tag, posted, written);
                     }
                     body => {
@@ -221,9 +228,14 @@ impl PeerActor {
             && let Some((_, request)) = self.waiting.pop_first()
         {
             self.waiting_at.remove(&(request.life, request.leg));
-            let OpenRequest { life, leg, mut claim, target } = *request;
-            let shard = self.shards[NodeShared::shard_of(claim.tag.room.id, self.shards.len())]
-                .clone();
+            let OpenRequest {
+                life,
+                leg,
+                mut claim,
+                target,
+            } = *request;
+            let shard =
+                self.shards[NodeShared::shard_of(claim.tag.room.id, self.shards.len())].clone();
             // The number, the gate and the place in the queue: one step.
             let number = self.node.new_claim();
             let opened = match self.node.gates.open(number, target) {
@@ -249,20 +261,42 @@ impl PeerActor {
                 )),
             };
             shard.do_send(match opened {
-                Ok((tag, gate)) => SessionSays::Opened { life, leg, tag, gate },
+                Ok((tag, gate)) => SessionSays::Opened {
+                    life,
+                    leg,
+                    tag,
+                    gate,
+                },
                 Err(reason) => {
                     let witness = Withdrawn::new(number);
-                    SessionSays::NotOpened { life, leg, reason, witness }
+                    SessionSays::NotOpened {
+                        life,
+                        leg,
+                        reason,
+                        witness,
+                    }
                 }
             });
         }
     }
 
     fn not_opened(&mut self, request: OpenRequest, reason: Reason) {
-        let (life, leg) = (request.life, request.leg);
-        let witness = Withdrawn::new(request.claim.tag.id.number);
-        let says = SessionSays::NotOpened { life, leg, reason, witness };
-        self.shard(request.claim.tag.room.id).do_send(says);
+        let OpenRequest {
+            life,
+            leg,
+            claim,
+            target,
+        } = request;
+        // The lease is whole again before anybody is told that it may go back.
+        drop(target);
+        let witness = Withdrawn::unnumbered();
+        let says = SessionSays::NotOpened {
+            life,
+            leg,
+            reason,
+            witness,
+        };
+        self.shard(claim.tag.room.id).do_send(says);
     }
 
     fn wants_flush(&mut self, ctx: &mut Context<Self>) {
@@ -276,9 +310,10 @@ impl PeerActor {
     /// Moves frames into the pipe while it has room.
     fn flush(&mut self, ctx: &mut Context<Self>) {
         let limit = self.node.limits.frame_bytes;
-        let Some(link) = &mut self.link else { return };
-        while link.session.has_output() || link.session.owes_ack() {
-            match link.tx.try_reserve() {
+        while let Some(link) = &mut self.link
+            && (link.session.has_output() || link.session.owes_ack())
+        {
+            match link.tx.clone().try_reserve() {
                 Ok(permit) => {
                     let mut bytes = Vec::new();
                     let mut broken = None;
@@ -311,11 +346,13 @@ impl PeerActor {
     /// Takes in one batch; gives what is for the shards.
     fn take(&mut self, bytes: &[u8], node: &NodeShared) -> Result<Batches, Reason> {
         let pools = node.pools.borrow().clone();
-        let mut out = vec![Vec::new(); 0];
+        let mut out = Batches::new();
         out.resize_with(self.shards.len(), Vec::new);
         let mut rest = bytes;
         loop {
-            let Some(link) = &mut self.link else { return Ok(out) };
+            let Some(link) = &mut self.link else {
+                return Ok(out);
+            };
             let frame = match link.reader.read(&mut rest) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return Ok(out),
@@ -326,7 +363,9 @@ impl PeerActor {
                 Ok(Received::Credit(_)) => self.open_waiting(),
                 Ok(Received::Duplicate | Received::Nothing) => {}
                 Ok(Received::OutOfOrder { expected }) => {
-                    return Err(violation(format!("frame {expected} is missing on the pipe")));
+                    return Err(violation(format!(
+                        "frame {expected} is missing on the pipe"
+                    )));
                 }
                 Err(error) => return Err(violation(error.to_string())),
             }
@@ -335,7 +374,9 @@ impl PeerActor {
 
     fn deliver(&mut self, body: Body, pools: &Pools, out: &mut Batches) -> Result<(), Reason> {
         let shards = self.shards.len();
-        let Some(link) = &mut self.link else { return Ok(()) };
+        let Some(link) = &mut self.link else {
+            return Ok(());
+        };
         let mut put = |tag: ClaimTag, item: FromPeer| {
             out[NodeShared::shard_of(tag.room.id, shards)].push(item);
         };
@@ -354,13 +395,27 @@ impl PeerActor {
                     &claim,
                     |id| link.pools.get(&id),
                     |name| {
-                        pools.named(name).map(|p| LocalPool { id: p.id, layout: p.pool.layout() })
+                        pools.named(name).map(|p| LocalPool {
+                            id: p.id,
+                            layout: p.pool.layout(),
+                        })
                     },
                 );
                 let pages = claim.sections.iter().map(|s| s.pages.len() as u64).sum();
                 let (tag, gate, checksum) = (claim.tag, claim.gate, claim.checksum);
-                let offer = Offer { tag, gate, pages, checksum };
-                put(tag, FromPeer::Claim { offer, terms: terms.map(Arc::new) });
+                let offer = Offer {
+                    tag,
+                    gate,
+                    pages,
+                    checksum,
+                };
+                put(
+                    tag,
+                    FromPeer::Claim {
+                        offer,
+                        terms: terms.map(Arc::new),
+                    },
+                );
             }
             Body::PoolAdded { pool, layout } => {
                 link.pools.insert(pool, layout);
@@ -401,7 +456,10 @@ impl PeerActor {
             self.not_opened(*request, reason.clone());
         }
         for shard in &self.shards {
-            shard.do_send(PeerGone { peer: self.me, reason: reason.clone() });
+            shard.do_send(PeerGone {
+                peer: self.me,
+                reason: reason.clone(),
+            });
         }
         self.watch.send_replace(PeerState::Down(reason.to_string()));
     }
@@ -426,8 +484,16 @@ impl Handler<Attach> for PeerActor {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, attach: Attach, ctx: &mut Context<Self>) -> Self::Result {
-        let Attach { pipe, theirs, our_window, gates } = attach;
-        self.give_up(Reason::new(Code::SessionLost, "a new session takes the place of this one"));
+        let Attach {
+            pipe,
+            theirs,
+            our_window,
+            gates,
+        } = attach;
+        self.give_up(Reason::new(
+            Code::SessionLost,
+            "a new session takes the place of this one",
+        ));
         let limits = SessionLimits {
             unacknowledged: self.node.limits.frames_unacknowledged,
             progress: self.node.limits.rooms,
@@ -447,7 +513,13 @@ impl Handler<Attach> for PeerActor {
         let ready: Vec<_> = self
             .shards
             .iter()
-            .map(|s| s.send(ShardPeer { peer: self.me, addr: me.clone(), gates: gates.clone() }))
+            .map(|s| {
+                s.send(ShardPeer {
+                    peer: self.me,
+                    addr: me.clone(),
+                    gates: gates.clone(),
+                })
+            })
             .collect();
         let watch = self.watch.clone();
         Box::pin(async move {
@@ -570,6 +642,3 @@ impl Handler<GiveUp> for PeerActor {
         }
     }
 }
-
-/// The opened gate of a claim, for its shard.
-pub(crate) type Opened = (ClaimTag, OpenGate);

@@ -245,8 +245,9 @@ pub fn accept(
             .iter()
             .map(|(_, layout)| layout)
             .find(|l| l.name == here.name);
-        if let Some(what) =
-            there.and_then(|there| explain(here, there).err()).map(|what| what.to_string())
+        if let Some(what) = there
+            .and_then(|there| explain(here, there).err())
+            .map(|what| what.to_string())
         {
             return Err(Refusal::Layout {
                 node: node(),

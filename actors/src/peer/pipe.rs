@@ -18,5 +18,8 @@ pub(crate) struct PipeEnd {
 pub(crate) fn pipe() -> (PipeEnd, PipeEnd) {
     let (a_tx, b_rx) = mpsc::channel(DEPTH);
     let (b_tx, a_rx) = mpsc::channel(DEPTH);
-    (PipeEnd { tx: a_tx, rx: a_rx }, PipeEnd { tx: b_tx, rx: b_rx })
+    (
+        PipeEnd { tx: a_tx, rx: a_rx },
+        PipeEnd { tx: b_tx, rx: b_rx },
+    )
 }

@@ -29,7 +29,10 @@ pub fn terms_of<'a>(
         let theirs = known(&remote, section.pool, i)?;
         let ours = paired(&local, theirs)?;
         if theirs.kind != PoolKind::Kv {
-            return Err(bad(format!("section {i} names pool {:?}, which is aux", theirs.name)));
+            return Err(bad(format!(
+                "section {i} names pool {:?}, which is aux",
+                theirs.name
+            )));
         }
         if let Some(at) = section.pages.iter().position(|page| *page >= theirs.pages) {
             return Err(bad(format!(

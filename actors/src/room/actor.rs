@@ -31,7 +31,11 @@ pub(crate) struct Said {
 
 impl RoomActor {
     pub(crate) fn new(life: LifeId, room: Room<Witness>, shard: Addr<Shard>) -> Self {
-        RoomActor { life, room: Some(room), shard }
+        RoomActor {
+            life,
+            room: Some(room),
+            shard,
+        }
     }
 }
 
@@ -55,11 +59,17 @@ impl Handler<Tell> for RoomActor {
             Ok((room, effects)) => {
                 let state = room.state();
                 self.room = Some(room);
-                self.shard.do_send(Said { life: self.life, told: Some((state, effects)) });
+                self.shard.do_send(Said {
+                    life: self.life,
+                    told: Some((state, effects)),
+                });
             }
             Err(_) => {
                 tracing::error!(life = self.life.0, event = name, "a room's actor panicked");
-                self.shard.do_send(Said { life: self.life, told: None });
+                self.shard.do_send(Said {
+                    life: self.life,
+                    told: None,
+                });
                 ctx.stop();
             }
         }

@@ -91,12 +91,28 @@ pub enum PoolChangeError {
 }
 
 pub(crate) enum ControlMsg {
-    Connect { address: String, reply: oneshot::Sender<Result<PeerInfo, ConnectError>> },
-    Disconnect { peer: PeerRef, reason: Reason },
-    AddPool { pool: Pool, reply: oneshot::Sender<Result<PoolId, PoolChangeError>> },
-    RetirePool { name: String, reply: oneshot::Sender<Result<Pool, PoolChangeError>> },
-    Peers { reply: oneshot::Sender<Vec<PeerInfo>> },
-    Stop { reply: oneshot::Sender<super::StopReport> },
+    Connect {
+        address: String,
+        reply: oneshot::Sender<Result<PeerInfo, ConnectError>>,
+    },
+    Disconnect {
+        peer: PeerRef,
+        reason: Reason,
+    },
+    AddPool {
+        pool: Pool,
+        reply: oneshot::Sender<Result<PoolId, PoolChangeError>>,
+    },
+    RetirePool {
+        name: String,
+        reply: oneshot::Sender<Result<Pool, PoolChangeError>>,
+    },
+    Peers {
+        reply: oneshot::Sender<Vec<PeerInfo>>,
+    },
+    Stop {
+        reply: oneshot::Sender<super::StopReport>,
+    },
 }
 
 pub(crate) struct Known {
@@ -193,7 +209,10 @@ impl State {
         let addr = PeerActor::start_in_arbiter(arbiter, move |_| {
             PeerActor::new(peer, node, name, incarnation, shards, state_tx)
         });
-        let known = Known { info: info.clone(), addr: addr.clone() };
+        let known = Known {
+            info: info.clone(),
+            addr: addr.clone(),
+        };
         if let Some(old) = self.peers.insert(theirs.node.clone(), known) {
             self.former.push(old);
         }
@@ -244,7 +263,12 @@ fn handle(state: &Shared, message: ControlMsg) {
             let _ = reply.send(retire_pool(&mut state.borrow_mut(), &name));
         }
         ControlMsg::Peers { reply } => {
-            let infos = state.borrow().peers.values().map(|k| k.info.clone()).collect();
+            let infos = state
+                .borrow()
+                .peers
+                .values()
+                .map(|k| k.info.clone())
+                .collect();
             let _ = reply.send(infos);
         }
         ControlMsg::Stop { .. } => {}
@@ -272,7 +296,11 @@ fn add_pool(state: &mut State, pool: Pool) -> Result<PoolId, PoolChangeError> {
 
 fn retire_pool(state: &mut State, name: &str) -> Result<Pool, PoolChangeError> {
     let pools = state.pools.borrow().clone();
-    let Some(at) = pools.pools.iter().position(|p| p.pool.layout().name == name) else {
+    let Some(at) = pools
+        .pools
+        .iter()
+        .position(|p| p.pool.layout().name == name)
+    else {
         return Err(PoolChangeError::Unknown(name.to_owned()));
     };
     let mut next = (*pools).clone();
@@ -357,20 +385,33 @@ async fn dial(
     gates: Arc<GateTable>,
 ) -> Result<PeerInfo, ConnectError> {
     let (mut near, far) = pipe();
-    let silent = || ConnectError::Silent { name: name.to_owned(), after: GREETING };
-    door.knock.send(Knock { pipe: far, gates }).await.map_err(|_| ConnectError::Unknown {
+    let silent = || ConnectError::Silent {
         name: name.to_owned(),
-        there: "(it has just left)".into(),
-    })?;
-    let theirs = greet(state, &mut near, &mine, name).await?.ok_or_else(silent)?;
+        after: GREETING,
+    };
+    door.knock
+        .send(Knock { pipe: far, gates })
+        .await
+        .map_err(|_| ConnectError::Unknown {
+            name: name.to_owned(),
+            there: "(it has just left)".into(),
+        })?;
+    let theirs = greet(state, &mut near, &mine, name)
+        .await?
+        .ok_or_else(silent)?;
     finish(state, near, mine, theirs, door.gates, name).await
 }
 
 /// The other side of a connection.
 async fn answer(state: Shared, knock: Knock) {
     let mine = state.borrow().hello();
-    let Knock { pipe: mut near, gates } = knock;
-    let Ok(Some(theirs)) = greet(&state, &mut near, &mine, "(unknown)").await else { return };
+    let Knock {
+        pipe: mut near,
+        gates,
+    } = knock;
+    let Ok(Some(theirs)) = greet(&state, &mut near, &mine, "(unknown)").await else {
+        return;
+    };
     let name = theirs.node.clone();
     let crossed = {
         let state = state.borrow();
@@ -396,7 +437,10 @@ async fn greet(
     mine: &Hello,
     name: &str,
 ) -> Result<Option<Hello>, ConnectError> {
-    let refused = |why: String| ConnectError::Refused { name: name.to_owned(), why };
+    let refused = |why: String| ConnectError::Refused {
+        name: name.to_owned(),
+        why,
+    };
     let limits = state.borrow().node.limits.clone();
     let mut bytes = Vec::new();
     wire::encode_hello(mine, &mut bytes, limits.frame_bytes).map_err(|e| refused(e.to_string()))?;
@@ -407,7 +451,9 @@ async fn greet(
         return Ok(None);
     };
     let mut reader = FrameReader::new(Bounds::from(&limits));
-    reader.read_hello(&mut bytes.as_slice()).map_err(|e| refused(e.to_string()))
+    reader
+        .read_hello(&mut bytes.as_slice())
+        .map_err(|e| refused(e.to_string()))
 }
 
 /// Agrees, or says why not; then the peer's actor takes the pipe over.
@@ -419,8 +465,15 @@ async fn finish(
     gates: Arc<GateTable>,
     name: &str,
 ) -> Result<PeerInfo, ConnectError> {
-    let refused = |why: String| ConnectError::Refused { name: name.to_owned(), why };
-    let known = state.borrow().peers.get(&theirs.node).map(|k| k.info.incarnation);
+    let refused = |why: String| ConnectError::Refused {
+        name: name.to_owned(),
+        why,
+    };
+    let known = state
+        .borrow()
+        .peers
+        .get(&theirs.node)
+        .map(|k| k.info.incarnation);
     let verdict = hello::accept(&mine, &theirs, known);
     let word = match &verdict {
         Ok(_) => b"ok".to_vec(),
@@ -433,7 +486,12 @@ async fn finish(
     match tokio::time::timeout(GREETING, pipe.rx.recv()).await {
         Ok(Some(word)) if word == b"ok" => {}
         Ok(Some(word)) => return Err(refused(String::from_utf8_lossy(&word).into_owned())),
-        _ => return Err(ConnectError::Silent { name: name.to_owned(), after: GREETING }),
+        _ => {
+            return Err(ConnectError::Silent {
+                name: name.to_owned(),
+                after: GREETING,
+            });
+        }
     }
     let (info, addr) = {
         let mut state = state.borrow_mut();
@@ -443,7 +501,12 @@ async fn finish(
         state.peer(&theirs)
     };
     let our_window = mine.credit;
-    let attach = Attach { pipe, theirs, our_window, gates };
+    let attach = Attach {
+        pipe,
+        theirs,
+        our_window,
+        gates,
+    };
     addr.send(attach).await.map_err(|_| ConnectError::Stopped)?;
     Ok(info)
 }

@@ -51,7 +51,10 @@ impl LocalHub {
 
     pub(crate) fn leave(&self, name: &str, gates: &Arc<GateTable>) {
         let mut doors = self.lock();
-        if doors.get(name).is_some_and(|d| Arc::ptr_eq(&d.gates, gates)) {
+        if doors
+            .get(name)
+            .is_some_and(|d| Arc::ptr_eq(&d.gates, gates))
+        {
             doors.remove(name);
         }
     }

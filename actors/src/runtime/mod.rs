@@ -19,6 +19,7 @@ pub mod shared;
 pub mod stats;
 mod thread;
 
+pub use crate::peer::actor::PeerState;
 pub use config::NodeConfig;
 pub use control::{ConnectError, PeerInfo, PoolChangeError};
 pub use hub::LocalHub;

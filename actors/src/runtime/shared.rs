@@ -33,7 +33,10 @@ impl Pools {
 
     /// The id of this very pool.
     pub fn id_of(&self, pool: &Pool) -> Option<PoolId> {
-        self.pools.iter().find(|p| p.pool.same_pool(pool)).map(|p| p.id)
+        self.pools
+            .iter()
+            .find(|p| p.pool.same_pool(pool))
+            .map(|p| p.id)
     }
 }
 

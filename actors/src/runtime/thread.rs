@@ -90,7 +90,10 @@ impl Runtime {
         let pools = Pools {
             pools: (0..)
                 .zip(config.pools.iter().cloned())
-                .map(|(i, pool)| NamedPool { id: PoolId(i), pool })
+                .map(|(i, pool)| NamedPool {
+                    id: PoolId(i),
+                    pool,
+                })
                 .collect(),
         };
         let (pools_tx, pools_rx) = watch::channel(Arc::new(pools));
@@ -100,10 +103,15 @@ impl Runtime {
         let jobs = config.limits.jobs_per_lane.saturating_mul(config.lanes);
         let shared = Arc::new(NodeShared {
             name: config.name.clone(),
-            incarnation: Incarnation { started_ns, nonce: random() },
+            incarnation: Incarnation {
+                started_ns,
+                nonce: random(),
+            },
             gates: GateTable::new(config.limits.gates),
             stats: Arc::new(Stats::default()),
-            rooms: Arc::new(Semaphore::new(config.limits.rooms.min(Semaphore::MAX_PERMITS))),
+            rooms: Arc::new(Semaphore::new(
+                config.limits.rooms.min(Semaphore::MAX_PERMITS),
+            )),
             jobs: Arc::new(Semaphore::new(jobs.min(Semaphore::MAX_PERMITS))),
             pools: pools_rx,
             started: Instant::now(),
@@ -115,7 +123,10 @@ impl Runtime {
         let (control, messages) = mpsc::channel(CONTROL_DEPTH);
         let (knock, knocks) = mpsc::channel(64);
         if let Some(hub) = &config.hub {
-            let door = Door { knock, gates: Arc::clone(&shared.gates) };
+            let door = Door {
+                knock,
+                gates: Arc::clone(&shared.gates),
+            };
             if !hub.enter(&config.name, door) {
                 return Err(NodeError::NameTaken(config.name));
             }
@@ -128,7 +139,12 @@ impl Runtime {
         let Ok(Ready { inboxes }) = ready_rx.recv() else {
             return Err(NodeError::Died);
         };
-        Ok(Runtime { shared, inboxes, control, thread: Mutex::new(Some(thread)) })
+        Ok(Runtime {
+            shared,
+            inboxes,
+            control,
+            thread: Mutex::new(Some(thread)),
+        })
     }
 
     /// What the node's threads share.
@@ -152,21 +168,35 @@ impl Runtime {
     /// See [`ConnectError`].
     pub async fn connect(&self, address: &str) -> Result<PeerInfo, ConnectError> {
         let (reply, answer) = oneshot::channel();
-        let message = ControlMsg::Connect { address: address.to_owned(), reply };
-        self.control.send(message).await.map_err(|_| ConnectError::Stopped)?;
+        let message = ControlMsg::Connect {
+            address: address.to_owned(),
+            reply,
+        };
+        self.control
+            .send(message)
+            .await
+            .map_err(|_| ConnectError::Stopped)?;
         answer.await.map_err(|_| ConnectError::Stopped)?
     }
 
     /// Gives up the session with a peer: rooms on both sides end with `SessionLost`.
     pub async fn disconnect(&self, peer: PeerRef) {
         let reason = Reason::new(Code::SessionLost, "the session was given up on purpose");
-        let _ = self.control.send(ControlMsg::Disconnect { peer, reason }).await;
+        let _ = self
+            .control
+            .send(ControlMsg::Disconnect { peer, reason })
+            .await;
     }
 
     /// The peers that this node has met, each in its newest life.
     pub async fn peers(&self) -> Vec<PeerInfo> {
         let (reply, answer) = oneshot::channel();
-        if self.control.send(ControlMsg::Peers { reply }).await.is_err() {
+        if self
+            .control
+            .send(ControlMsg::Peers { reply })
+            .await
+            .is_err()
+        {
             return Vec::new();
         }
         answer.await.unwrap_or_default()
@@ -179,7 +209,10 @@ impl Runtime {
     pub async fn add_pool(&self, pool: Pool) -> Result<PoolId, PoolChangeError> {
         let (reply, answer) = oneshot::channel();
         let message = ControlMsg::AddPool { pool, reply };
-        self.control.send(message).await.map_err(|_| PoolChangeError::Stopped)?;
+        self.control
+            .send(message)
+            .await
+            .map_err(|_| PoolChangeError::Stopped)?;
         answer.await.map_err(|_| PoolChangeError::Stopped)?
     }
 
@@ -189,8 +222,14 @@ impl Runtime {
     /// See [`PoolChangeError`].
     pub async fn retire_pool(&self, name: &str) -> Result<Pool, PoolChangeError> {
         let (reply, answer) = oneshot::channel();
-        let message = ControlMsg::RetirePool { name: name.to_owned(), reply };
-        self.control.send(message).await.map_err(|_| PoolChangeError::Stopped)?;
+        let message = ControlMsg::RetirePool {
+            name: name.to_owned(),
+            reply,
+        };
+        self.control
+            .send(message)
+            .await
+            .map_err(|_| PoolChangeError::Stopped)?;
         answer.await.map_err(|_| PoolChangeError::Stopped)?
     }
 
@@ -199,10 +238,17 @@ impl Runtime {
     pub async fn stop(&self) -> StopReport {
         let (reply, answer) = oneshot::channel();
         if self.control.send(ControlMsg::Stop { reply }).await.is_err() {
-            return StopReport { drained: true, leaked: Vec::new() };
+            return StopReport {
+                drained: true,
+                leaked: Vec::new(),
+            };
         }
         let report = answer.await.unwrap_or_default();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(thread) = thread {
             // It has said its last word; what is left is the end of the thread itself.
             let (done_tx, done) = oneshot::channel();
@@ -218,10 +264,14 @@ impl Runtime {
 
 fn check(config: &NodeConfig) -> Result<(), NodeError> {
     if config.name.is_empty() || config.name.len() > hello::MAX_NAME {
-        return Err(NodeError::BadName { name: config.name.clone() });
+        return Err(NodeError::BadName {
+            name: config.name.clone(),
+        });
     }
     if config.pools.len() > hello::MAX_POOLS {
-        return Err(NodeError::TooManyPools { given: config.pools.len() });
+        return Err(NodeError::TooManyPools {
+            given: config.pools.len(),
+        });
     }
     for (i, pool) in config.pools.iter().enumerate() {
         let name = &pool.layout().name;
@@ -276,9 +326,17 @@ fn run(
         for (inbox, rx) in inboxes {
             threads.start_shard(&node, inbox, rx);
         }
-        let shards = threads.shards.iter().map(|(a, arbiter)| (a.clone(), arbiter.handle()));
+        let shards = threads
+            .shards
+            .iter()
+            .map(|(a, arbiter)| (a.clone(), arbiter.handle()));
         let state = State::new(Arc::clone(&node), hub.clone(), shards.collect(), pools);
-        if ready.send(Ready { inboxes: handles.clone() }).is_err() {
+        if ready
+            .send(Ready {
+                inboxes: handles.clone(),
+            })
+            .is_err()
+        {
             return;
         }
         let reply = serve(&state, messages, knocks).await;
@@ -342,9 +400,8 @@ impl Threads {
         let arbiter = Arbiter::new();
         let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
         let node = Arc::clone(node);
-        let addr = Shard::start_in_arbiter(&arbiter.handle(), move |_| {
-            Shard::new(node, lanes, inbox)
-        });
+        let addr =
+            Shard::start_in_arbiter(&arbiter.handle(), move |_| Shard::new(node, lanes, inbox));
         let shard = addr.clone();
         arbiter.spawn(async move {
             let mut batch = Vec::with_capacity(INBOX_BATCH);
@@ -361,6 +418,9 @@ impl Threads {
     /// Rooms, lanes, sessions, shards: in this order.
     async fn stop(self, node: &NodeShared, inboxes: &[Inbox], state: &Shared) -> StopReport {
         state.borrow_mut().stopping = true;
+        // Whoever waits for room hears that there will be none.
+        node.rooms.close();
+        node.jobs.close();
         let deadline = tokio::time::Instant::now() + node.deadlines.shutdown;
         let mut empty = Vec::new();
         for inbox in inboxes {
@@ -379,7 +439,12 @@ impl Threads {
         }
         let peers: Vec<_> = {
             let state = state.borrow();
-            state.peers.values().chain(&state.former).map(|k| k.addr.clone()).collect()
+            state
+                .peers
+                .values()
+                .chain(&state.former)
+                .map(|k| k.addr.clone())
+                .collect()
         };
         for peer in peers {
             let reason = Reason::new(Code::NodeShutdown, "this node is shutting down");

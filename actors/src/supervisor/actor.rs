@@ -20,7 +20,7 @@ use crate::memory::{
     Witness,
 };
 use crate::peer::actor::{Command, Commands, FromPeer, OpenRequest, PeerActor};
-use crate::peer::message::{Body, Claim, ClaimTag, Section};
+use crate::peer::message::{Claim, ClaimTag, Section};
 use crate::reason::Reason;
 use crate::room::actor::{RoomActor, Said, Tell};
 use crate::room::event::{JobEnd, JobSpec, Timer};
@@ -156,8 +156,18 @@ pub(crate) struct PeerSays {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) enum SessionSays {
-    Opened { life: LifeId, leg: LegNo, tag: ClaimTag, gate: OpenGate },
-    NotOpened { life: LifeId, leg: LegNo, reason: Reason, witness: Withdrawn },
+    Opened {
+        life: LifeId,
+        leg: LegNo,
+        tag: ClaimTag,
+        gate: OpenGate,
+    },
+    NotOpened {
+        life: LifeId,
+        leg: LegNo,
+        reason: Reason,
+        witness: Withdrawn,
+    },
 }
 
 #[derive(Message)]
@@ -267,13 +277,18 @@ impl Shard {
         match output {
             Output::Spawn { life, room } => {
                 let me = ctx.address();
-                self.rooms.insert(life, RoomActor::new(life, room, me).start());
+                self.rooms
+                    .insert(life, RoomActor::new(life, room, me).start());
                 self.node.stats.add(&self.node.stats.started);
                 if let Some(reply) = self.core.attached(life).and_then(|a| a.reply.take()) {
                     let _ = reply.send(Ok(()));
                 }
             }
-            Output::StartRefused { why, mut attached, leases } => {
+            Output::StartRefused {
+                why,
+                mut attached,
+                leases,
+            } => {
                 let leases = leases.into_iter().map(|(_, l)| l.lease).collect();
                 if let Some(reply) = attached.reply.take() {
                     let _ = reply.send(Err(Box::new(Refusal { why, leases })));
@@ -292,7 +307,12 @@ impl Shard {
             Output::CloseGate { life, leg } => self.close_gate(life, leg),
             Output::ToPeer { peer, body } => self.command(peer, Command::Say(body)),
             Output::ClaimEnded { peer } => self.command(peer, Command::ClaimEnded),
-            Output::Post { life, leg, job, spec } => self.post(life, leg, job, spec, ctx),
+            Output::Post {
+                life,
+                leg,
+                job,
+                spec,
+            } => self.post(life, leg, job, spec, ctx),
             Output::CancelJobs { life } => self.cancel_jobs(life),
             Output::Sum { life } => self.sum(life),
             Output::ReleaseChunk { lease, .. } => give_back_chunk(lease, None),
@@ -304,7 +324,17 @@ impl Shard {
                 self.timers.set(Clock::Early(peer, tag), at);
             }
             Output::Publish { life, outcome } => self.publish(life, outcome),
-            Output::Return { life, leases, proof, attached } => {
+            Output::Return {
+                life,
+                leases,
+                proof,
+                outcome,
+                attached,
+            } => {
+                // In one turn a life can end and leave the tables: then it is published here.
+                if let Some(outcome) = outcome {
+                    attached.shared.publish(outcome);
+                }
                 self.give_back(life, leases, proof, attached);
             }
             Output::Count(counter) => self.count(counter),
@@ -342,7 +372,9 @@ impl Shard {
     }
 
     fn set_timer(&mut self, life: LifeId, timer: Timer) {
-        let Some(attached) = self.core.attached(life) else { return };
+        let Some(attached) = self.core.attached(life) else {
+            return;
+        };
         let own = attached.deadline;
         let deadlines = &self.node.deadlines;
         let after = match timer {
@@ -361,7 +393,9 @@ impl Shard {
     /// One wake-up for all clocks, and at least one a second while any is armed: a longer gap means
     /// that this process, or the machine, did not run.
     fn set_alarm(&mut self, ctx: &mut Context<Self>) {
-        let Some(next) = self.timers.next() else { return };
+        let Some(next) = self.timers.next() else {
+            return;
+        };
         let now = self.node.now();
         let due = next.min(now.after(HEARTBEAT));
         if let Some((at, handle)) = self.alarm {
@@ -390,14 +424,18 @@ impl Shard {
         let known = self.peers.contains_key(&peer);
         let (me, limits) = (self.node.incarnation, &self.node.deadlines);
         let default_deadline = limits.outcome;
-        let Some(l) = self.core.life_mut(life) else { return };
+        let Some(l) = self.core.life_mut(life) else {
+            return;
+        };
         let key = l.key();
         let deadline = l.attached().deadline.or(default_deadline);
         let mut sections = Vec::new();
         let mut targets = Vec::new();
         let mut aux_target = None;
         for (held, lent) in l.leases_mut() {
-            let Lease::Write(lease) = &mut lent.lease else { continue };
+            let Lease::Write(lease) = &mut lent.lease else {
+                continue;
+            };
             match held {
                 Held::Section(_) => {
                     targets.push(lease.target_section());
@@ -407,16 +445,26 @@ impl Shard {
                 Held::Chunk(_) => {}
             }
         }
-        let AttachedRole::Receiver { draft, .. } = &l.attached().role else { return };
+        let AttachedRole::Receiver { draft, .. } = &l.attached().role else {
+            return;
+        };
         let tag = ClaimTag {
-            id: ClaimId { receiver: me, sender: Incarnation::default(), number: ClaimNo(0) },
+            id: ClaimId {
+                receiver: me,
+                sender: Incarnation::default(),
+                number: ClaimNo(0),
+            },
             room: key,
         };
         let claim = Box::new(Claim {
             tag,
             receivers: draft.receivers,
             rank: draft.rank,
-            part: draft.parts.get(usize::from(leg.0)).copied().unwrap_or(crate::peer::message::Part::Whole),
+            part: draft
+                .parts
+                .get(usize::from(leg.0))
+                .copied()
+                .unwrap_or(crate::peer::message::Part::Whole),
             sections: draft
                 .pools
                 .iter()
@@ -427,26 +475,42 @@ impl Shard {
             total: draft.total,
             aux: draft.aux.filter(|_| leg.0 == 0),
             gate: 0,
-            deadline_ms: deadline
-                .map_or(u32::MAX, |d| u32::try_from(d.as_millis()).unwrap_or(u32::MAX)),
+            deadline_ms: deadline.map_or(u32::MAX, |d| {
+                u32::try_from(d.as_millis()).unwrap_or(u32::MAX)
+            }),
             checksum: draft.checksum,
             trace: draft.trace,
         });
         let aux_target = aux_target.filter(|_| leg.0 == 0);
         let target = Target::new(targets, aux_target, Arc::new(Bell { inbox, life, leg }));
-        let request = OpenRequest { life, leg, claim, target };
+        let request = OpenRequest {
+            life,
+            leg,
+            claim,
+            target,
+        };
         if known {
             self.command(peer, Command::Open(Box::new(request)));
         } else {
             let reason = Reason::new(crate::reason::Code::PeerLost, "the peer is not connected");
             let witness = Witness::NeverSubmitted(Withdrawn::unnumbered());
             drop(request);
-            self.input(Input::ClaimNotOpened { life, leg, reason, witness }, ctx);
+            self.input(
+                Input::ClaimNotOpened {
+                    life,
+                    leg,
+                    reason,
+                    witness,
+                },
+                ctx,
+            );
         }
     }
 
     fn close_gate(&mut self, life: LifeId, leg: LegNo) {
-        let Some(gate) = self.gate(life, leg) else { return };
+        let Some(gate) = self.gate(life, leg) else {
+            return;
+        };
         match std::mem::replace(gate, Gate::None) {
             Gate::Open(open) => {
                 *gate = Gate::Closing(open.close());
@@ -458,8 +522,12 @@ impl Shard {
 
     /// Tries to finish a closing gate; its witness goes to the core.
     fn finish_gate(&mut self, life: LifeId, leg: LegNo) {
-        let Some(gate) = self.gate(life, leg) else { return };
-        let Gate::Closing(closing) = std::mem::replace(gate, Gate::Closed) else { return };
+        let Some(gate) = self.gate(life, leg) else {
+            return;
+        };
+        let Gate::Closing(closing) = std::mem::replace(gate, Gate::Closed) else {
+            return;
+        };
         match closing.try_finish() {
             Ok(witness) => {
                 let landed = witness.landed();
@@ -471,7 +539,8 @@ impl Shard {
                 }
                 let witness = Witness::GateClosed(witness);
                 let mut out = std::mem::take(&mut self.scratch);
-                self.core.handle(Input::GateClosed { life, leg, witness }, &mut out);
+                self.core
+                    .handle(Input::GateClosed { life, leg, witness }, &mut out);
                 self.work.extend(out.drain(..));
                 self.scratch = out;
             }
@@ -491,14 +560,7 @@ impl Shard {
         }
     }
 
-    fn post(
-        &mut self,
-        life: LifeId,
-        leg: LegNo,
-        job: u32,
-        spec: JobSpec,
-        ctx: &mut Context<Self>,
-    ) {
+    fn post(&mut self, life: LifeId, leg: LegNo, job: u32, spec: JobSpec, ctx: &mut Context<Self>) {
         let lane = self.next_lane % self.lanes.len().max(1);
         self.next_lane = self.next_lane.wrapping_add(1);
         let sink = Arc::clone(&self.sink);
@@ -506,7 +568,11 @@ impl Shard {
             JobSpec::Pages { chunk, .. } => Held::Chunk(*chunk),
             JobSpec::Aux => Held::Aux,
         };
-        let id = JobId { life, leg, job: job_code(job, held) };
+        let id = JobId {
+            life,
+            leg,
+            job: job_code(job, held),
+        };
         let built = self.build(id, held, &spec, sink);
         match (built, self.lanes.get(lane)) {
             (Some((class, job)), Some(lane)) => {
@@ -539,11 +605,20 @@ impl Shard {
         };
         *posted = true;
         let cancel = cancel.clone();
-        let Lease::Read(lease) = &l.custody().lease(held)?.lease else { return None };
+        let Lease::Read(lease) = &l.custody().lease(held)?.lease else {
+            return None;
+        };
         let (view, pages) = (lease.source_view(), lease.arc_pages());
         let layout = Arc::clone(lease.pool().layout());
         let place = match spec {
-            JobSpec::Pages { section, layers, from, to, pages: n, .. } => Place {
+            JobSpec::Pages {
+                section,
+                layers,
+                from,
+                to,
+                pages: n,
+                ..
+            } => Place {
                 section: *section,
                 layers: layers.clone(),
                 pages,
@@ -563,13 +638,7 @@ impl Shard {
         Some((class, Job::new(ticket, route, layout, place, checksum)))
     }
 
-    fn job_failed_to_start(
-        &mut self,
-        id: JobId,
-        held: Held,
-        end: JobEnd,
-        ctx: &mut Context<Self>,
-    ) {
+    fn job_failed_to_start(&mut self, id: JobId, held: Held, end: JobEnd, ctx: &mut Context<Self>) {
         let (code, _) = job_parts(id.job);
         let witness = Witness::NeverSubmitted(Withdrawn::unnumbered());
         let input = Input::JobOver {
@@ -585,7 +654,12 @@ impl Shard {
     }
 
     fn job_back(&mut self, back: JobBack, ctx: &mut Context<Self>) {
-        let JobBack { id, facts, finished, witness } = back;
+        let JobBack {
+            id,
+            facts,
+            finished,
+            witness,
+        } = back;
         let (job, held) = job_parts(id.job);
         let end = if let Some(text) = facts.errored {
             JobEnd::Errored(text)
@@ -593,7 +667,9 @@ impl Shard {
             self.node.stats.add(&self.node.stats.refused_jobs);
             JobEnd::Refused
         } else if finished {
-            JobEnd::Landed { checksum: facts.checksum }
+            JobEnd::Landed {
+                checksum: facts.checksum,
+            }
         } else {
             JobEnd::Cancelled
         };
@@ -611,7 +687,9 @@ impl Shard {
     }
 
     fn cancel_jobs(&mut self, life: LifeId) {
-        let Some(attached) = self.core.attached(life) else { return };
+        let Some(attached) = self.core.attached(life) else {
+            return;
+        };
         if let AttachedRole::Sender { cancel, posted } = &attached.role {
             cancel.cancel();
             if *posted {
@@ -623,17 +701,25 @@ impl Shard {
     }
 
     fn sum(&mut self, life: LifeId) {
-        let Some(l) = self.core.life_mut(life) else { return };
+        let Some(l) = self.core.life_mut(life) else {
+            return;
+        };
         let mut sections = Vec::new();
         for (held, lent) in l.leases_mut() {
-            let Lease::Write(lease) = &mut lent.lease else { continue };
+            let Lease::Write(lease) = &mut lent.lease else {
+                continue;
+            };
             let section = match held {
                 Held::Section(i) => i,
                 Held::Aux => Rect::AUX,
                 Held::Chunk(_) => continue,
             };
             let (view, pages) = (lease.sum_view(), lease.arc_pages());
-            sections.push(SumSection { section, view, pages });
+            sections.push(SumSection {
+                section,
+                view,
+                pages,
+            });
         }
         let inbox = self.inbox.clone();
         let reply = SumReply::new(move |sum| {
@@ -668,7 +754,11 @@ impl Shard {
             }
         }
         let proofs = proof.witnesses().iter().map(Witness::proof).collect();
-        attached.shared.give_back(Back { leases: kept, proofs, landed });
+        attached.shared.give_back(Back {
+            leases: kept,
+            proofs,
+            landed,
+        });
     }
 }
 
@@ -751,7 +841,14 @@ impl Handler<Said> for Shard {
                 {
                     l.attached().shared.set_state(state);
                 }
-                self.input(Input::RoomSaid { life, state, effects }, ctx);
+                self.input(
+                    Input::RoomSaid {
+                        life,
+                        state,
+                        effects,
+                    },
+                    ctx,
+                );
             }
             None => self.input(Input::RoomPanicked { life }, ctx),
         }
@@ -780,7 +877,12 @@ impl Handler<SessionSays> for Shard {
 
     fn handle(&mut self, says: SessionSays, ctx: &mut Context<Self>) {
         match says {
-            SessionSays::Opened { life, leg, tag, gate } => {
+            SessionSays::Opened {
+                life,
+                leg,
+                tag,
+                gate,
+            } => {
                 match self.gate(life, leg) {
                     Some(slot) => *slot = Gate::Open(gate),
                     // Its life is kept until this message, so this cannot be; a dropped gate closes.
@@ -788,9 +890,22 @@ impl Handler<SessionSays> for Shard {
                 }
                 self.input(Input::ClaimOpened { life, leg, tag }, ctx);
             }
-            SessionSays::NotOpened { life, leg, reason, witness } => {
+            SessionSays::NotOpened {
+                life,
+                leg,
+                reason,
+                witness,
+            } => {
                 let witness = Witness::NeverSubmitted(witness);
-                self.input(Input::ClaimNotOpened { life, leg, reason, witness }, ctx);
+                self.input(
+                    Input::ClaimNotOpened {
+                        life,
+                        leg,
+                        reason,
+                        witness,
+                    },
+                    ctx,
+                );
             }
         }
         self.settle(ctx);
@@ -802,7 +917,13 @@ impl Handler<ShardPeer> for Shard {
 
     fn handle(&mut self, up: ShardPeer, ctx: &mut Context<Self>) {
         let back = self.peers.contains_key(&up.peer);
-        self.peers.insert(up.peer, PeerLink { addr: up.addr, gates: up.gates });
+        self.peers.insert(
+            up.peer,
+            PeerLink {
+                addr: up.addr,
+                gates: up.gates,
+            },
+        );
         if back {
             self.input(Input::PeerBack { peer: up.peer }, ctx);
         }
@@ -814,7 +935,13 @@ impl Handler<PeerGone> for Shard {
     type Result = ();
 
     fn handle(&mut self, gone: PeerGone, ctx: &mut Context<Self>) {
-        self.input(Input::PeerLost { peer: gone.peer, reason: gone.reason }, ctx);
+        self.input(
+            Input::PeerLost {
+                peer: gone.peer,
+                reason: gone.reason,
+            },
+            ctx,
+        );
         self.settle(ctx);
     }
 }
@@ -827,7 +954,10 @@ impl Handler<Alarm> for Shard {
         if let Some((due, _)) = self.alarm.take() {
             let gap = now.since(due);
             if gap > CLOCK_GAP {
-                tracing::warn!(?gap, "this node did not run for a while; its deadlines move");
+                tracing::warn!(
+                    ?gap,
+                    "this node did not run for a while; its deadlines move"
+                );
                 self.timers.shift(gap);
             }
         }

@@ -1,6 +1,6 @@
 //! What the runtime keeps with a life: the caller's channel, the gates, the claims to be made.
 
-use super::io::{StartRefused, Input, Output};
+use super::io::{Input, Output, StartRefused};
 use crate::copy::schedule::Class;
 use crate::handle::{ChunkShared, Landed, RoomShared};
 use crate::ids::{PoolId, Tick};
@@ -17,13 +17,26 @@ pub struct Lent {
     pub lease: Lease,
     /// Who waits for it.
     pub chunk: Option<Arc<ChunkShared>>,
-    /// Room on the lanes, given back with the lease.
-    pub slot: Option<OwnedSemaphorePermit>,
+    /// Room for the chunk, in its room's window and on the lanes; given back with the lease.
+    pub slot: Option<ChunkSlot>,
+}
+
+/// Room for one chunk.
+#[derive(Debug)]
+pub struct ChunkSlot {
+    /// In the window of its room.
+    pub window: OwnedSemaphorePermit,
+    /// On the lanes: one for each receiver.
+    pub jobs: OwnedSemaphorePermit,
 }
 
 impl From<Lease> for Lent {
     fn from(lease: Lease) -> Self {
-        Lent { lease, chunk: None, slot: None }
+        Lent {
+            lease,
+            chunk: None,
+            slot: None,
+        }
     }
 }
 
@@ -119,8 +132,19 @@ impl Attached {
         deadline: Option<Duration>,
     ) -> Self {
         let cancel = CancelFlag::new();
-        let role = AttachedRole::Sender { cancel, posted: false };
-        Attached { shared, reply: Some(reply), _permit: permit, class, since, deadline, role }
+        let role = AttachedRole::Sender {
+            cancel,
+            posted: false,
+        };
+        Attached {
+            shared,
+            reply: Some(reply),
+            _permit: permit,
+            class,
+            since,
+            deadline,
+            role,
+        }
     }
 
     /// For a receiver room.
@@ -134,9 +158,24 @@ impl Attached {
         draft: Draft,
     ) -> Self {
         let gates = draft.parts.iter().map(|_| Gate::None).collect();
-        let landed = Landed { wanted: draft.wanted, ..Landed::default() };
-        let role = AttachedRole::Receiver { draft: Box::new(draft), gates, landed };
-        Attached { shared, reply: Some(reply), _permit: permit, class, since, deadline, role }
+        let landed = Landed {
+            wanted: draft.wanted,
+            ..Landed::default()
+        };
+        let role = AttachedRole::Receiver {
+            draft: Box::new(draft),
+            gates,
+            landed,
+        };
+        Attached {
+            shared,
+            reply: Some(reply),
+            _permit: permit,
+            class,
+            since,
+            deadline,
+            role,
+        }
     }
 }
 

@@ -169,7 +169,11 @@ impl<L, W> Custody<L, W> {
 
     /// One lease.
     pub fn lease(&self, held: Held) -> Option<&L> {
-        self.leases.iter().rev().find(|l| l.held == held).map(|l| &l.lease)
+        self.leases
+            .iter()
+            .rev()
+            .find(|l| l.held == held)
+            .map(|l| &l.lease)
     }
 
     /// What is held, to be lent on.

@@ -93,7 +93,11 @@ impl Shard {
         self.core()
             .early()
             .iter()
-            .map(|w| EarlyClaim { key: w.offer.tag.room, peer: w.peer, pages: w.offer.pages })
+            .map(|w| EarlyClaim {
+                key: w.offer.tag.room,
+                peer: w.peer,
+                pages: w.offer.pages,
+            })
             .collect()
     }
 
@@ -127,16 +131,26 @@ fn why_held(life: &Life<Lent, Witness, Attached>) -> String {
     for (leg, owed) in life.custody().owing() {
         why.push(match &life.attached().role {
             AttachedRole::Sender { .. } => {
-                format!("leg {}: {owed} copies have not come back from their lane", leg.0)
+                format!(
+                    "leg {}: {owed} copies have not come back from their lane",
+                    leg.0
+                )
             }
             AttachedRole::Receiver { gates, .. } => match gates.get(usize::from(leg.0)) {
                 Some(Gate::Closing(_)) => {
                     format!("leg {}: a writer is inside its closed gate", leg.0)
                 }
                 Some(Gate::Open(_)) => format!("leg {}: its gate is open", leg.0),
-                _ => format!("leg {}: its claim has not been answered by the session", leg.0),
+                _ => format!(
+                    "leg {}: its claim has not been answered by the session",
+                    leg.0
+                ),
             },
         });
     }
-    if why.is_empty() { "its proof is on the way".into() } else { why.join("; ") }
+    if why.is_empty() {
+        "its proof is on the way".into()
+    } else {
+        why.join("; ")
+    }
 }

@@ -389,6 +389,8 @@ pub enum Output<L, W, A> {
         leases: Vec<(Held, L)>,
         /// The proof.
         proof: Quiescence<W>,
+        /// How it ended; published before.
+        outcome: Option<Outcome>,
         /// What the runtime attached.
         attached: A,
     },

@@ -68,7 +68,10 @@ impl Timers {
     /// much longer, since the other side's messages of that time have not been read either.
     pub(crate) fn shift(&mut self, gap: std::time::Duration) {
         let due = std::mem::take(&mut self.due);
-        self.due = due.into_iter().map(|(at, clock)| (at.after(gap), clock)).collect();
+        self.due = due
+            .into_iter()
+            .map(|(at, clock)| (at.after(gap), clock))
+            .collect();
         for at in self.rooms.values_mut() {
             *at = at.after(gap);
         }

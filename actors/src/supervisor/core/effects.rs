@@ -186,6 +186,7 @@ impl<L, W, A> ShardCore<L, W, A> {
                 tag,
                 gate,
                 pages: 0,
+                checksum,
             },
             reason,
             out,
@@ -261,6 +262,7 @@ impl<L, W, A> ShardCore<L, W, A> {
             life,
             leases,
             proof,
+            outcome: l.outcome,
             attached: l.attached,
         });
         self.tell_if_empty(out);

@@ -162,6 +162,7 @@ impl<L, W, A> ShardCore<L, W, A> {
             peer,
             claim: Some(offer.tag),
             gate: offer.gate,
+            checksum: offer.checksum,
             closed: false,
         });
         l.pages += offer.pages;
@@ -202,6 +203,7 @@ impl LegRecord {
             peer,
             claim: None,
             gate: 0,
+            checksum: false,
             closed: false,
         }
     }

@@ -1,0 +1,185 @@
+//! Chunks on their way in, and their leases on their way back.
+
+use super::block::block_on;
+use super::error::PushError;
+use super::send::SendRoom;
+use kvroom_actors::handle::ChunkShared;
+use kvroom_actors::ids::ChunkNo;
+use kvroom_actors::memory::{Lease, ReadLease};
+use kvroom_actors::reason::{Code, Reason};
+use kvroom_actors::room::{self, Outcome};
+use kvroom_actors::supervisor::actor::Inbound;
+use kvroom_actors::supervisor::attached::{ChunkSlot, Lent};
+use kvroom_actors::supervisor::io::Input;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Source pages at a logical position of the request.
+#[derive(Debug)]
+pub struct Chunk {
+    tokens: Range<u64>,
+    layers: Option<Range<u32>>,
+    lease: ReadLease,
+}
+
+/// A chunk without its pages.
+#[derive(Clone, Debug)]
+pub struct ChunkBuilder {
+    tokens: Range<u64>,
+    layers: Option<Range<u32>>,
+}
+
+impl Chunk {
+    /// A chunk for these tokens of the request, counted from 0. The start is at a page boundary;
+    /// so is the end, unless it is the request's.
+    pub fn tokens(range: Range<u64>) -> ChunkBuilder {
+        ChunkBuilder {
+            tokens: range,
+            layers: None,
+        }
+    }
+
+    /// Its tokens.
+    pub fn range(&self) -> Range<u64> {
+        self.tokens.clone()
+    }
+
+    /// Its lease.
+    pub fn into_lease(self) -> ReadLease {
+        self.lease
+    }
+}
+
+impl ChunkBuilder {
+    /// Only these layers are ready; others come in chunks of their own. All, if not said.
+    #[must_use]
+    pub fn layers(mut self, layers: Range<u32>) -> Self {
+        self.layers = Some(layers);
+        self
+    }
+
+    /// The pages: one for every page of the token range, in order.
+    pub fn pages(self, lease: ReadLease) -> Chunk {
+        Chunk {
+            tokens: self.tokens,
+            layers: self.layers,
+            lease,
+        }
+    }
+}
+
+/// Room for one chunk: what `reserve` gives. Dropped unused, the room goes back.
+#[derive(Debug)]
+#[must_use = "a slot is for pushing a chunk"]
+pub struct Slot<'r> {
+    pub(super) room: &'r SendRoom,
+    pub(super) slot: ChunkSlot,
+}
+
+impl Slot<'_> {
+    /// Hands the chunk over. Never blocks, and is never lost with a dropped future.
+    ///
+    /// A chunk that cannot be used (a token range that is empty, not at a page boundary, or
+    /// overlaps another one; a lease of the wrong number of pages) ends the room with `BadChunk`:
+    /// what the receiver would get is not what was meant. A chunk pushed again with the same pages
+    /// is a no-op.
+    ///
+    /// # Errors
+    /// The room is over; the chunk is handed back with the reason. If the room ends while the chunk
+    /// is under way, the lease comes back through [`PushedChunk`].
+    pub fn push(self, chunk: Chunk) -> Result<PushedChunk, PushError> {
+        let room = self.room;
+        let over = |reason: Reason, chunk| {
+            Err(PushError {
+                key: room.key(),
+                reason,
+                chunk,
+            })
+        };
+        match room.try_outcome() {
+            Some(Outcome::Aborted(reason)) => return over(reason, chunk),
+            Some(Outcome::Done) => {
+                return over(Reason::new(Code::KeySpent, "the room is done"), chunk);
+            }
+            None => {}
+        }
+        let Some(pool) = room.pool_id(&chunk.lease) else {
+            return over(
+                Reason::new(
+                    Code::BadChunk,
+                    "its lease is of a pool that this node does not have",
+                ),
+                chunk,
+            );
+        };
+        let layout = Arc::clone(chunk.lease.pool().layout());
+        let shared = Arc::new(ChunkShared::default());
+        let Chunk {
+            tokens,
+            layers,
+            lease,
+        } = chunk;
+        let described = room::Chunk {
+            no: ChunkNo(room.next_chunk()),
+            pool,
+            tokens: tokens.clone(),
+            layers: layers.clone().unwrap_or(0..layout.layers),
+            pages: lease.arc_pages(),
+            page_tokens: layout.page_tokens.max(1),
+            pool_layers: layout.layers,
+        };
+        let lent = Lent {
+            lease: Lease::Read(lease),
+            chunk: Some(Arc::clone(&shared)),
+            slot: Some(self.slot),
+        };
+        let input = Input::Push {
+            life: room.life(),
+            chunk: described,
+            lease: lent,
+        };
+        match room.put(input) {
+            Ok(()) => Ok(PushedChunk { shared }),
+            Err(Inbound::Core(Input::Push {
+                lease:
+                    Lent {
+                        lease: Lease::Read(lease),
+                        ..
+                    },
+                ..
+            })) => over(
+                Reason::new(Code::NodeShutdown, "the node is stopped"),
+                Chunk {
+                    tokens,
+                    layers,
+                    lease,
+                },
+            ),
+            Err(_) => unreachable!("an inbox hands back what it was given"),
+        }
+    }
+}
+
+/// A chunk that was pushed. Its lease comes back when the chunk has landed on every leg, or with
+/// the end of the room. Dropped, the pages go back to their pool by themselves when that is proven.
+#[derive(Debug)]
+pub struct PushedChunk {
+    shared: Arc<ChunkShared>,
+}
+
+impl PushedChunk {
+    /// Waits for the lease. None only if the node stopped with the room still held.
+    pub async fn released(self) -> Option<ReadLease> {
+        self.shared.wait().await.map(|back| back.lease)
+    }
+
+    /// As [`PushedChunk::released`], on a plain thread.
+    pub fn blocking_released(self) -> Option<ReadLease> {
+        block_on(self.released())
+    }
+
+    /// The lease, if it is back.
+    pub fn try_released(&self) -> Option<ReadLease> {
+        self.shared.take().map(|back| back.lease)
+    }
+}

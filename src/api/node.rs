@@ -1,0 +1,430 @@
+//! Nodes and peers.
+
+use super::block::block_on;
+use super::error::StartError;
+use super::receive::{ReceiveBuilder, ReceiveRoom};
+use super::send::{SendBuilder, SendRoom};
+use super::stats::{EarlyClaim, NodeStats, RoomInfo, ShutdownReport, Which};
+use kvroom_actors::ids::{Incarnation, PeerRef, RoomId};
+use kvroom_actors::limits::{Deadlines, Limits};
+use kvroom_actors::memory::Pool;
+use kvroom_actors::reason::{Code, Reason};
+use kvroom_actors::runtime::PeerState;
+use kvroom_actors::runtime::shared::NodeShared;
+use kvroom_actors::runtime::{
+    ConnectError, LocalHub, NodeConfig, NodeError, PeerInfo, PoolChangeError, Runtime,
+};
+use kvroom_actors::supervisor::actor::{Inbound, Inbox, Shard};
+use kvroom_actors::supervisor::info;
+use kvroom_actors::supervisor::io::{self, Input};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// A node: one process's end of every transfer. Clones are the same node; when the last one and the
+/// last room handle are gone, it stops in the background. [`Node::shutdown`] waits.
+#[derive(Clone, Debug)]
+pub struct Node {
+    runtime: Arc<Runtime>,
+}
+
+/// A node to be started.
+#[derive(Clone, Debug)]
+#[must_use = "a builder starts nothing by itself"]
+pub struct NodeBuilder {
+    config: NodeConfig,
+}
+
+/// One life of another node, with a session to it.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    info: PeerInfo,
+}
+
+impl Peer {
+    /// The other node's name.
+    pub fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// Which life of it.
+    pub fn incarnation(&self) -> Incarnation {
+        self.info.incarnation
+    }
+
+    /// Whether there is a session now; if not, why.
+    ///
+    /// # Errors
+    /// The reason, in words. `connect` again to get a new session.
+    pub fn is_up(&self) -> Result<(), String> {
+        match &*self.info.state.borrow() {
+            PeerState::Up => Ok(()),
+            PeerState::Down(why) => Err(why.clone()),
+        }
+    }
+
+    /// The number by which the node's rooms know it.
+    pub fn id(&self) -> PeerRef {
+        self.info.peer
+    }
+}
+
+impl NodeBuilder {
+    /// A pool of the node. Pools of two nodes are paired by their names.
+    pub fn pool(mut self, pool: Pool) -> Self {
+        self.config.pools.push(pool);
+        self
+    }
+
+    /// Where other nodes of this process find it, and it them.
+    pub fn hub(mut self, hub: &LocalHub) -> Self {
+        self.config.hub = Some(hub.clone());
+        self
+    }
+
+    /// Shards; one on up to four cores, a quarter of the cores beyond, if not said.
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.config.shards = Some(shards);
+        self
+    }
+
+    /// Copy lanes, each with a thread of its own; 1 if not said.
+    pub fn lanes(mut self, lanes: usize) -> Self {
+        self.config.lanes = lanes;
+        self
+    }
+
+    /// Limits.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.config.limits = limits;
+        self
+    }
+
+    /// Deadlines.
+    pub fn deadlines(mut self, deadlines: Deadlines) -> Self {
+        self.config.deadlines = deadlines;
+        self
+    }
+
+    /// Changes what has no method of its own here.
+    #[doc(hidden)]
+    pub fn configure(mut self, change: impl FnOnce(&mut NodeConfig)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
+    /// Starts the node's threads.
+    ///
+    /// # Errors
+    /// See [`NodeError`].
+    pub async fn start(self) -> Result<Node, NodeError> {
+        // Takes a few milliseconds: kept off the caller's runtime threads.
+        let (tx, rx) = oneshot::channel();
+        let config = self.config;
+        std::thread::Builder::new()
+            .name("kvroom-start".into())
+            .spawn(move || {
+                let _ = tx.send(Runtime::start(config));
+            })?;
+        let runtime = rx.await.map_err(|_| NodeError::Died)??;
+        Ok(Node {
+            runtime: Arc::new(runtime),
+        })
+    }
+
+    /// As [`NodeBuilder::start`], on a plain thread.
+    ///
+    /// # Errors
+    /// See [`NodeError`].
+    pub fn blocking_start(self) -> Result<Node, NodeError> {
+        Ok(Node {
+            runtime: Arc::new(Runtime::start(self.config)?),
+        })
+    }
+}
+
+impl Node {
+    /// A node named so; 1 to 64 bytes.
+    pub fn builder(name: &str) -> NodeBuilder {
+        NodeBuilder {
+            config: NodeConfig::new(name),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.shared().name
+    }
+
+    /// Which life of it this is.
+    pub fn incarnation(&self) -> Incarnation {
+        self.shared().incarnation
+    }
+
+    /// Opens a session with another node (`local://NAME` in the same hub), or gives the one there
+    /// is.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub async fn connect(&self, address: &str) -> Result<Peer, ConnectError> {
+        Ok(Peer {
+            info: self.runtime.connect(address).await?,
+        })
+    }
+
+    /// As [`Node::connect`], on a plain thread.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn blocking_connect(&self, address: &str) -> Result<Peer, ConnectError> {
+        block_on(self.connect(address))
+    }
+
+    /// Gives up the session with a peer. Rooms on both sides end; their memory follows by proof.
+    pub async fn disconnect(&self, peer: &Peer) {
+        self.runtime.disconnect(peer.id()).await;
+    }
+
+    /// The nodes that this one has met, each in its newest life.
+    pub async fn peers(&self) -> Vec<Peer> {
+        self.runtime
+            .peers()
+            .await
+            .into_iter()
+            .map(|info| Peer { info })
+            .collect()
+    }
+
+    /// A decode room: receives into pages of this node.
+    pub fn receive(&self, id: RoomId) -> ReceiveBuilder {
+        ReceiveBuilder::new(self.clone(), id)
+    }
+
+    /// A prefill room: sends pages of this node.
+    pub fn send(&self, id: RoomId) -> SendBuilder {
+        SendBuilder::new(self.clone(), id)
+    }
+
+    /// Starts many decode rooms with one wait. Answers are in the order of the batch; builders of
+    /// other nodes start there.
+    pub async fn start_receives(
+        &self,
+        batch: Vec<ReceiveBuilder>,
+    ) -> Vec<Result<ReceiveRoom, StartError>> {
+        let mut launched = Vec::with_capacity(batch.len());
+        for builder in batch {
+            launched.push(builder.launch().await);
+        }
+        let mut started = Vec::with_capacity(launched.len());
+        for room in launched {
+            started.push(match room {
+                Ok(room) => room.wait().await,
+                Err(error) => Err(error),
+            });
+        }
+        started
+    }
+
+    /// Starts many prefill rooms with one wait. Answers are in the order of the batch.
+    pub async fn start_sends(&self, batch: Vec<SendBuilder>) -> Vec<Result<SendRoom, StartError>> {
+        let mut launched = Vec::with_capacity(batch.len());
+        for builder in batch {
+            launched.push(builder.launch().await);
+        }
+        let mut started = Vec::with_capacity(launched.len());
+        for room in launched {
+            started.push(match room {
+                Ok(room) => room.wait().await,
+                Err(kind) => Err(StartError {
+                    kind,
+                    leases: Vec::new(),
+                    aux: None,
+                }),
+            });
+        }
+        started
+    }
+
+    /// Ends many rooms. Gives how many live rooms were told; claims that wait for a `send` are
+    /// refused too, except by tag.
+    pub async fn abort_where(&self, which: Which, reason: impl Into<String>) -> usize {
+        let which = match which {
+            Which::All => io::Which::All,
+            Which::Room(id) => io::Which::Room(id),
+            Which::Tag(tag) => io::Which::Tag(tag.into()),
+            Which::Peer(peer) => io::Which::Peer(peer.id()),
+        };
+        let reason = Reason::new(Code::Requested, reason);
+        let mut told = 0;
+        for inbox in self.runtime.inboxes() {
+            let counted = which.clone();
+            told += ask(inbox, move |shard| shard.core().matching(&counted))
+                .await
+                .unwrap_or(0);
+            let input = Input::AbortWhere {
+                which: which.clone(),
+                reason: reason.clone(),
+            };
+            // A stopped shard has ended its rooms.
+            let _ = inbox.put(Inbound::Core(input));
+        }
+        told
+    }
+
+    /// Claims that wait for a `send` of this node, oldest first: a full prefill serves these first.
+    pub async fn early_claims(&self) -> Vec<EarlyClaim> {
+        let names = self.peer_names().await;
+        let mut claims = Vec::new();
+        for inbox in self.runtime.inboxes() {
+            let found = ask(inbox, |shard| shard.early_claims())
+                .await
+                .unwrap_or_default();
+            claims.extend(found.into_iter().map(|c| EarlyClaim {
+                key: c.key,
+                peer: name_of(&names, c.peer),
+                pages: c.pages,
+            }));
+        }
+        claims
+    }
+
+    /// All rooms, those that drain among them, with the reason why their memory is still held.
+    pub async fn rooms(&self) -> Vec<RoomInfo> {
+        let names = self.peer_names().await;
+        let mut rooms = Vec::new();
+        for inbox in self.runtime.inboxes() {
+            let found = ask(inbox, |shard| shard.rooms()).await.unwrap_or_default();
+            rooms.extend(found.into_iter().map(|room| room_info(room, &names)));
+        }
+        rooms
+    }
+
+    /// Counters and gauges.
+    pub async fn stats(&self) -> NodeStats {
+        let counts = self.shared().stats.read();
+        let mut stats = NodeStats {
+            started: counts.started,
+            done: counts.done,
+            aborted: counts.aborted,
+            bytes_copied: counts.copied_bytes,
+            refused_jobs: counts.refused_jobs,
+            stale_messages: counts.stale_messages,
+            stale_events: counts.stale_events,
+            repeated_chunks: counts.repeated_chunks,
+            claims_refused: counts.claims_refused,
+            rooms_quarantined: counts.quarantined,
+            panicked: counts.panicked,
+            stray_witnesses: counts.stray_witnesses,
+            ..NodeStats::default()
+        };
+        for inbox in self.runtime.inboxes() {
+            let held = ask(inbox, |shard| shard.held()).await.unwrap_or_default();
+            stats.rooms_live += held.live;
+            stats.rooms_draining += held.draining;
+            stats.draining_pages += held.draining_pages;
+            stats.quarantined_pages += held.quarantined_pages;
+            stats.early_claims += held.early_claims;
+            stats.claims += held.claims;
+            stats.remembered_keys += held.remembered;
+            stats.actors += held.actors;
+            stats.clocks += held.clocks;
+        }
+        stats
+    }
+
+    /// Adds a pool while the node runs, and announces it to all peers.
+    ///
+    /// # Errors
+    /// See [`PoolChangeError`].
+    pub async fn add_pool(&self, pool: Pool) -> Result<(), PoolChangeError> {
+        self.runtime.add_pool(pool).await.map(|_| ())
+    }
+
+    /// Takes a pool out of use: no new leases and no new claims. What is lent comes back as always,
+    /// and the memory goes when the last handle, lease and gate of it is gone.
+    ///
+    /// # Errors
+    /// See [`PoolChangeError`].
+    pub async fn retire_pool(&self, name: &str) -> Result<Pool, PoolChangeError> {
+        self.runtime.retire_pool(name).await
+    }
+
+    /// Ends all rooms with `NodeShutdown`, waits until they have drained (bounded by
+    /// [`Deadlines::shutdown`]), and stops the node's threads. What cannot be proven quiet by then
+    /// is leaked, never unmapped, and listed.
+    pub async fn shutdown(&self) -> ShutdownReport {
+        let names = self.peer_names().await;
+        let report = self.runtime.stop().await;
+        let leaked = report
+            .leaked
+            .into_iter()
+            .map(|room| room_info(room, &names))
+            .collect();
+        ShutdownReport {
+            drained: report.drained,
+            leaked,
+        }
+    }
+
+    /// As [`Node::shutdown`], on a plain thread.
+    pub fn blocking_shutdown(&self) -> ShutdownReport {
+        block_on(self.shutdown())
+    }
+
+    pub(super) fn shared(&self) -> &Arc<NodeShared> {
+        self.runtime.shared()
+    }
+
+    pub(super) fn inbox(&self, room: RoomId) -> &Inbox {
+        self.runtime.inbox(room)
+    }
+
+    /// The runtime inside, for tests.
+    #[doc(hidden)]
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    async fn peer_names(&self) -> HashMap<PeerRef, String> {
+        self.runtime
+            .peers()
+            .await
+            .into_iter()
+            .map(|info| (info.peer, info.name))
+            .collect()
+    }
+}
+
+async fn ask<T: Send + 'static>(
+    inbox: &Inbox,
+    question: impl FnOnce(&mut Shard) -> T + Send + 'static,
+) -> Option<T> {
+    let (reply, answer) = oneshot::channel();
+    let ask = Inbound::Ask(Box::new(move |shard, _| {
+        let _ = reply.send(question(shard));
+    }));
+    inbox.put(ask).ok()?;
+    answer.await.ok()
+}
+
+fn name_of(names: &HashMap<PeerRef, String>, peer: PeerRef) -> String {
+    names
+        .get(&peer)
+        .cloned()
+        .unwrap_or_else(|| format!("(a former life, peer {})", peer.0))
+}
+
+fn room_info(room: info::RoomInfo, names: &HashMap<PeerRef, String>) -> RoomInfo {
+    RoomInfo {
+        key: room.key,
+        role: room.role,
+        state: room.state,
+        outcome: room.outcome,
+        peers: room.peers.into_iter().map(|p| name_of(names, p)).collect(),
+        tag: room.tag,
+        pages: room.pages,
+        age: room.age,
+        quarantined: room.quarantined,
+        held_because: room.held_because,
+    }
+}

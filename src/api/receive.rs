@@ -1,0 +1,573 @@
+//! The decode side.
+
+use super::Released;
+use super::block::block_on;
+use super::error::{StartError, StartErrorKind};
+use super::node::{Node, Peer};
+use super::send::Launched;
+use kvroom_actors::copy::schedule::Class;
+use kvroom_actors::handle::{RoomShared, Status};
+use kvroom_actors::ids::{LifeId, PeerRef, RoomId, RoomKey};
+use kvroom_actors::memory::{Lease, WriteLease};
+use kvroom_actors::peer::message::{AuxRow, Part, Trace};
+use kvroom_actors::reason::{Code, Reason};
+use kvroom_actors::room::{Outcome, Role, receiver};
+use kvroom_actors::runtime::shared::Pools;
+use kvroom_actors::supervisor::actor::{Inbound, Inbox};
+use kvroom_actors::supervisor::attached::{Attached, Draft, Lent, Refusal};
+use kvroom_actors::supervisor::custody::Held;
+use kvroom_actors::supervisor::io::{Input, Start, StartRefused, StartRole};
+use kvroom_kernels::coverage::{Coverage, Rect};
+use kvroom_kernels::layout::PoolKind;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// A decode room to be started.
+#[derive(Debug)]
+#[must_use = "a builder starts nothing by itself"]
+pub struct ReceiveBuilder {
+    pub(super) node: Node,
+    id: RoomId,
+    attempt: u32,
+    from: Vec<(PeerRef, Part)>,
+    leases: Vec<WriteLease>,
+    aux: Option<WriteLease>,
+    skip: u64,
+    total: Option<u64>,
+    receivers: u16,
+    rank: u16,
+    tag: Option<Arc<str>>,
+    checksum: bool,
+    deadline: Option<Duration>,
+    class: Class,
+    trace: Option<Trace>,
+}
+
+/// A decode room. Dropping it aborts the room.
+#[derive(Debug)]
+pub struct ReceiveRoom {
+    key: RoomKey,
+    life: LifeId,
+    shared: Arc<RoomShared>,
+    inbox: Inbox,
+    detached: bool,
+}
+
+impl ReceiveBuilder {
+    pub(super) fn new(node: Node, id: RoomId) -> Self {
+        ReceiveBuilder {
+            node,
+            id,
+            attempt: 0,
+            from: Vec::new(),
+            leases: Vec::new(),
+            aux: None,
+            skip: 0,
+            total: None,
+            receivers: 1,
+            rank: 0,
+            tag: None,
+            checksum: false,
+            deadline: None,
+            class: Class::Bulk,
+            trace: None,
+        }
+    }
+
+    /// Which try this is; 0 if not said.
+    pub fn attempt(mut self, attempt: u32) -> Self {
+        self.attempt = attempt;
+        self
+    }
+
+    /// An expected sender, which covers everything. At least one sender must be named.
+    pub fn from(mut self, peer: &Peer) -> Self {
+        self.from.push((peer.id(), Part::Whole));
+        self
+    }
+
+    /// An expected sender, which covers these layers (a pipeline stage). The senders' layers
+    /// together must be all layers, without overlap.
+    pub fn from_layers(mut self, peer: &Peer, layers: Range<u32>) -> Self {
+        self.from.push((
+            peer.id(),
+            Part::Layers {
+                first: layers.start,
+                end: layers.end,
+            },
+        ));
+        self
+    }
+
+    /// Destination pages: one lease a pool, one page for every page of `[skip, total)`, in order.
+    pub fn into(mut self, lease: WriteLease) -> Self {
+        self.leases.push(lease);
+        self
+    }
+
+    /// Where the aux row goes: one page of an aux pool. The first sender writes it.
+    pub fn aux(mut self, lease: WriteLease) -> Self {
+        self.aux = Some(lease);
+        self
+    }
+
+    /// The first token wanted: what lies before it is here already. At a page boundary; 0 if not
+    /// said.
+    pub fn skip(mut self, tokens: u64) -> Self {
+        self.skip = tokens;
+        self
+    }
+
+    /// Length of the request in tokens; if not said, all pages of the first lease are full.
+    pub fn total(mut self, tokens: u64) -> Self {
+        self.total = Some(tokens);
+        self
+    }
+
+    /// How many receivers the room has in all; 1 if not said.
+    pub fn receivers(mut self, receivers: u16) -> Self {
+        self.receivers = receivers;
+        self
+    }
+
+    /// Which of them this is; 0 if not said.
+    pub fn rank(mut self, rank: u16) -> Self {
+        self.rank = rank;
+        self
+    }
+
+    /// A tag to abort many rooms by (an agent's session).
+    pub fn tag(mut self, tag: &str) -> Self {
+        self.tag = Some(tag.into());
+        self
+    }
+
+    /// Whether both sides sum up all bytes and compare before the room is done.
+    pub fn checksum(mut self, on: bool) -> Self {
+        self.checksum = on;
+        self
+    }
+
+    /// From now to the outcome; the node's default if not said.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// How urgent the room is; bulk if not said.
+    pub fn class(mut self, class: Class) -> Self {
+        self.class = class;
+        self
+    }
+
+    /// The trace context of the request, carried to the senders.
+    pub fn trace(mut self, trace_id: u128, span_id: u64) -> Self {
+        self.trace = Some(Trace { trace_id, span_id });
+        self
+    }
+
+    /// Starts the room. Waits while the node has as many rooms as it may ([`crate::Limits::rooms`]).
+    ///
+    /// # Errors
+    /// See [`StartErrorKind`]; the leases are handed back.
+    pub async fn start(self) -> Result<ReceiveRoom, StartError> {
+        self.launch().await?.wait().await
+    }
+
+    /// As [`ReceiveBuilder::start`], on a plain thread.
+    ///
+    /// # Errors
+    /// See [`StartErrorKind`]; the leases are handed back.
+    pub fn blocking_start(self) -> Result<ReceiveRoom, StartError> {
+        block_on(self.start())
+    }
+
+    pub(super) async fn launch(self) -> Result<Launched<ReceiveRoom>, StartError> {
+        let node = self.node.clone();
+        let permit = match Arc::clone(&node.shared().rooms).acquire_owned().await {
+            Ok(permit) => permit,
+            Err(_) => return Err(self.refuse(StartErrorKind::NodeStopped)),
+        };
+        let pools = Arc::clone(&node.shared().pools.borrow());
+        let (draft, terms) = match self.check(&pools) {
+            Ok(checked) => checked,
+            Err(kind) => return Err(self.refuse(kind)),
+        };
+        let shared = Arc::new(RoomShared::default());
+        let (reply, answer) = oneshot::channel();
+        let (life, since) = (node.shared().new_life(), node.shared().now());
+        let key = RoomKey {
+            id: self.id,
+            attempt: self.attempt,
+        };
+        let pages = self.leases.iter().map(|l| l.pages().len() as u64).sum();
+        let attached = Attached::receiver(
+            Arc::clone(&shared),
+            reply,
+            permit,
+            self.class,
+            since,
+            self.deadline,
+            draft,
+        );
+        let mut leases = Vec::with_capacity(self.leases.len() + usize::from(self.aux.is_some()));
+        for (i, lease) in (0..).zip(self.leases) {
+            leases.push((Held::Section(i), Lent::from(Lease::Write(lease))));
+        }
+        if let Some(lease) = self.aux {
+            leases.push((Held::Aux, Lent::from(Lease::Write(lease))));
+        }
+        let peers = self.from.into_iter().map(|(peer, _)| peer).collect();
+        let role = StartRole::Receiver {
+            terms,
+            peers,
+            leases,
+        };
+        let start = Start {
+            life,
+            key,
+            tag: self.tag,
+            pages,
+            attached,
+            role,
+        };
+        let inbox = node.inbox(self.id).clone();
+        if let Err(message) = inbox.put(Inbound::Core(Input::Start(Box::new(start)))) {
+            let leases = match message {
+                Inbound::Core(Input::Start(start)) => match start.role {
+                    StartRole::Receiver { leases, .. } => leases,
+                    StartRole::Sender { .. } => Vec::new(),
+                },
+                _ => Vec::new(),
+            };
+            let leases = leases.into_iter().map(|(_, lent)| lent.lease).collect();
+            return Err(with_leases(StartErrorKind::NodeStopped, leases));
+        }
+        let room = ReceiveRoom {
+            key,
+            life,
+            shared,
+            inbox,
+            detached: false,
+        };
+        Ok(Launched { room, answer })
+    }
+
+    fn refuse(self, kind: StartErrorKind) -> StartError {
+        StartError {
+            kind,
+            leases: self.leases,
+            aux: self.aux,
+        }
+    }
+
+    /// Everything that can be wrong with the request, named.
+    fn check(&self, pools: &Pools) -> Result<(Draft, receiver::Terms), StartErrorKind> {
+        let limits = &self.node.shared().limits;
+        let bad = |text: String| Err(StartErrorKind::BadRequest(text));
+        if self.from.is_empty() {
+            return bad("no sender: name at least one with from(&peer)".into());
+        }
+        if self.from.len() > usize::from(limits.senders) {
+            return Err(StartErrorKind::LimitReached {
+                limit: "senders",
+                value: limits.senders.into(),
+                advice: format!("{} senders were named", self.from.len()),
+            });
+        }
+        if self.receivers == 0 || self.receivers > limits.receivers || self.rank >= self.receivers {
+            return bad(format!(
+                "rank({}) of receivers({}): a room has 1 to {} receivers, ranks count from 0",
+                self.rank, self.receivers, limits.receivers
+            ));
+        }
+        let total = match (self.total, self.leases.first()) {
+            (Some(total), _) => total,
+            (None, Some(lease)) => {
+                let tokens = u64::from(lease.pool().layout().page_tokens.max(1));
+                self.skip + lease.pages().len() as u64 * tokens
+            }
+            (None, None) => self.skip,
+        };
+        if self.skip > total {
+            return bad(format!("skip({}) is beyond total({total})", self.skip));
+        }
+        let mut named = Vec::new();
+        let mut wanted_bytes = 0u64;
+        let mut pages_in_all = 0;
+        for lease in &self.leases {
+            let layout = lease.pool().layout();
+            let Some(id) = pools.id_of(lease.pool()) else {
+                return bad(format!("pool {:?} is not one of this node's", layout.name));
+            };
+            if layout.kind != PoolKind::Kv {
+                return bad(format!(
+                    "pool {:?} holds aux rows: give it to aux()",
+                    layout.name
+                ));
+            }
+            if named.contains(&id) {
+                return bad(format!(
+                    "two leases of pool {:?}: make them one",
+                    layout.name
+                ));
+            }
+            let per = u64::from(layout.page_tokens.max(1));
+            if !self.skip.is_multiple_of(per) {
+                return bad(format!(
+                    "skip({}) is not at a page boundary of pool {:?} ({per} tokens a page)",
+                    self.skip, layout.name
+                ));
+            }
+            let want = total.div_ceil(per) - self.skip / per;
+            if want != lease.pages().len() as u64 {
+                return bad(format!(
+                    "tokens {}..{total} fill {want} pages of pool {:?}, its lease has {}",
+                    self.skip,
+                    layout.name,
+                    lease.pages().len()
+                ));
+            }
+            named.push(id);
+            pages_in_all += lease.pages().len();
+            wanted_bytes += want * u64::from(layout.layers) * layout.page_bytes;
+        }
+        if pages_in_all > limits.pages_per_claim {
+            return Err(StartErrorKind::LimitReached {
+                limit: "pages_per_claim",
+                value: limits.pages_per_claim as u64,
+                advice: format!("the room has {pages_in_all} pages"),
+            });
+        }
+        let aux = match &self.aux {
+            None => None,
+            Some(lease) => {
+                let layout = lease.pool().layout();
+                let id = pools.id_of(lease.pool());
+                match (id, lease.pages()) {
+                    (Some(pool), [row]) if layout.kind == PoolKind::Aux => {
+                        wanted_bytes += u64::from(layout.layers) * layout.page_bytes;
+                        Some(AuxRow { pool, row: *row })
+                    }
+                    _ => {
+                        return bad(format!(
+                            "an aux row is one page of an aux pool of this node; this lease has \
+                             {} of pool {:?}",
+                            lease.pages().len(),
+                            layout.name
+                        ));
+                    }
+                }
+            }
+        };
+        let legs = self.legs()?;
+        let draft = Draft {
+            receivers: self.receivers,
+            rank: self.rank,
+            skip: self.skip,
+            total,
+            pools: named,
+            parts: self.from.iter().map(|(_, part)| *part).collect(),
+            aux,
+            checksum: self.checksum,
+            trace: self.trace,
+            wanted: wanted_bytes,
+        };
+        Ok((
+            draft,
+            receiver::Terms {
+                legs,
+                total,
+                checksum: self.checksum,
+            },
+        ))
+    }
+
+    /// What each sender must write; together it is everything, and nothing twice.
+    fn legs(&self) -> Result<Vec<receiver::LegPlan>, StartErrorKind> {
+        let mut all = Coverage::new();
+        let mut legs = Vec::with_capacity(self.from.len());
+        let mut everything = Coverage::new();
+        for (i, (_, part)) in self.from.iter().enumerate() {
+            let mut wanted = Coverage::new();
+            for (section, lease) in (0..).zip(&self.leases) {
+                let (layers, pages) = (lease.pool().layout().layers, lease.pages().len() as u32);
+                let range = match part {
+                    Part::Whole => 0..layers,
+                    Part::Layers { first, end } => *first..*end,
+                };
+                if range.start >= range.end || range.end > layers {
+                    return Err(StartErrorKind::BadRequest(format!(
+                        "sender {i} covers layers {}..{}, the pool has {layers}",
+                        range.start, range.end
+                    )));
+                }
+                let _ = wanted.insert(section, range, 0..pages);
+                if i == 0 {
+                    let _ = everything.insert(section, 0..layers, 0..pages);
+                }
+            }
+            if all.absorb(&wanted).is_err() {
+                return Err(StartErrorKind::BadRequest(format!(
+                    "sender {i} covers what another one covers: give each its layers with \
+                     from_layers()"
+                )));
+            }
+            if i == 0 && self.aux.is_some() {
+                let _ = wanted.insert(Rect::AUX, 0..1, 0..1);
+            }
+            legs.push(receiver::LegPlan { wanted });
+        }
+        if let Some(cell) = all.first_missing(&everything) {
+            return Err(StartErrorKind::BadRequest(format!(
+                "no sender covers {cell}"
+            )));
+        }
+        Ok(legs)
+    }
+}
+
+impl Launched<ReceiveRoom> {
+    pub(super) async fn wait(self) -> Result<ReceiveRoom, StartError> {
+        match self.answer.await {
+            Ok(Ok(())) => Ok(self.room),
+            Ok(Err(refusal)) => Err(refused(*refusal)),
+            Err(_) => Err(with_leases(StartErrorKind::NodeStopped, Vec::new())),
+        }
+    }
+}
+
+/// A shard's no, as the API says it.
+pub(super) fn refused(refusal: Refusal) -> StartError {
+    let kind = match refusal.why {
+        StartRefused::RoomExists(key) => StartErrorKind::RoomExists(key),
+        StartRefused::KeySpent { key, outcome } => StartErrorKind::KeySpent { key, outcome },
+        StartRefused::LimitReached {
+            limit,
+            value,
+            advice,
+        } => StartErrorKind::LimitReached {
+            limit,
+            value,
+            advice: advice.into(),
+        },
+        StartRefused::ShuttingDown => StartErrorKind::NodeStopped,
+    };
+    with_leases(kind, refusal.leases)
+}
+
+fn with_leases(kind: StartErrorKind, all: Vec<Lease>) -> StartError {
+    let (mut leases, mut aux) = (Vec::new(), None);
+    for lease in all {
+        if let Lease::Write(lease) = lease {
+            match lease.pool().layout().kind {
+                PoolKind::Kv => leases.push(lease),
+                PoolKind::Aux => aux = Some(lease),
+            }
+        }
+    }
+    StartError { kind, leases, aux }
+}
+
+impl ReceiveRoom {
+    /// The room's key.
+    pub fn key(&self) -> RoomKey {
+        self.key
+    }
+
+    /// Its role.
+    pub fn role(&self) -> Role {
+        Role::Receiver
+    }
+
+    /// Its state, by one atomic load.
+    pub fn poll(&self) -> Status {
+        self.shared.status()
+    }
+
+    /// Ends the room. The outcome is known at once; the memory follows when it is proven quiet.
+    /// Never blocks; does nothing to a room that is over.
+    pub fn abort(&self, reason: impl Into<String>) {
+        self.end(Reason::new(Code::Requested, reason));
+    }
+
+    /// Waits for the outcome.
+    pub async fn outcome(&self) -> Outcome {
+        self.shared.wait_outcome().await
+    }
+
+    /// The outcome, if it is known.
+    pub fn try_outcome(&self) -> Option<Outcome> {
+        self.shared.outcome().cloned()
+    }
+
+    /// As [`ReceiveRoom::outcome`], on a plain thread.
+    pub fn blocking_outcome(&self) -> Outcome {
+        block_on(self.outcome())
+    }
+
+    /// Waits until nobody can write the pages any more, and takes the leases.
+    pub async fn released(&self) -> Released<WriteLease> {
+        self.shared.wait_released().await;
+        self.take()
+    }
+
+    /// What [`ReceiveRoom::released`] gives, if it is there.
+    pub fn try_released(&self) -> Option<Released<WriteLease>> {
+        self.shared.status().released.then(|| self.take())
+    }
+
+    /// As [`ReceiveRoom::released`], on a plain thread.
+    pub fn blocking_released(&self) -> Released<WriteLease> {
+        block_on(self.released())
+    }
+
+    /// Lets the room go on without its handle. Its leases go back to their pools when it is over.
+    pub fn detach(mut self) {
+        self.detached = true;
+    }
+
+    fn take(&self) -> Released<WriteLease> {
+        let outcome = self.shared.outcome().cloned().unwrap_or(Outcome::Done);
+        let (mut leases, mut aux) = (Vec::new(), None);
+        let (proofs, landed, all) = match self.shared.take_back() {
+            Some(back) => (back.proofs, back.landed, back.leases),
+            None => Default::default(),
+        };
+        for (held, lease) in all {
+            if let Lease::Write(lease) = lease {
+                match held {
+                    Held::Aux => aux = Some(lease),
+                    Held::Section(_) | Held::Chunk(_) => leases.push(lease),
+                }
+            }
+        }
+        Released {
+            leases,
+            aux,
+            outcome,
+            proofs,
+            landed,
+        }
+    }
+
+    fn end(&self, reason: Reason) {
+        if self.shared.outcome().is_none() {
+            // A stopped shard has ended its rooms.
+            let _ = self.inbox.put(Inbound::Core(Input::Abort {
+                life: self.life,
+                reason,
+            }));
+        }
+    }
+}
+
+impl Drop for ReceiveRoom {
+    fn drop(&mut self) {
+        if !self.detached {
+            self.end(Reason::new(Code::HandleDropped, "its handle was dropped"));
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! The prefill side.
+
+use super::Released;
+use super::block::block_on;
+use super::chunk::Slot;
+use super::error::{Ended, FinishError, FinishProblem, ReserveError, StartError, StartErrorKind};
+use super::node::Node;
+use kvroom_actors::copy::schedule::Class;
+use kvroom_actors::handle::{RoomShared, Status};
+use kvroom_actors::ids::{LifeId, PoolId, RoomId, RoomKey};
+use kvroom_actors::memory::{Lease, ReadLease};
+use kvroom_actors::reason::{Code, Reason};
+use kvroom_actors::room::{Outcome, Role};
+use kvroom_actors::supervisor::actor::{Inbound, Inbox};
+use kvroom_actors::supervisor::attached::{Attached, ChunkSlot, Lent, RealInput};
+use kvroom_actors::supervisor::custody::Held;
+use kvroom_actors::supervisor::io::{Input, Start, StartRole};
+use kvroom_kernels::layout::PoolKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Semaphore, TryAcquireError, oneshot};
+
+/// A prefill room to be started.
+#[derive(Debug)]
+#[must_use = "a builder starts nothing by itself"]
+pub struct SendBuilder {
+    pub(super) node: Node,
+    id: RoomId,
+    attempt: u32,
+    receivers: u16,
+    tag: Option<Arc<str>>,
+    deadline: Option<Duration>,
+    class: Class,
+}
+
+/// A prefill room. Dropping it aborts the room.
+#[derive(Debug)]
+pub struct SendRoom {
+    key: RoomKey,
+    life: LifeId,
+    shared: Arc<RoomShared>,
+    inbox: Inbox,
+    node: Node,
+    receivers: u16,
+    window: Arc<Semaphore>,
+    chunks: AtomicU32,
+    /// `finish` + 1, or 0.
+    finished: AtomicU64,
+}
+
+impl SendBuilder {
+    pub(super) fn new(node: Node, id: RoomId) -> Self {
+        SendBuilder {
+            node,
+            id,
+            attempt: 0,
+            receivers: 1,
+            tag: None,
+            deadline: None,
+            class: Class::Bulk,
+        }
+    }
+
+    /// Which try this is; 0 if not said.
+    pub fn attempt(mut self, attempt: u32) -> Self {
+        self.attempt = attempt;
+        self
+    }
+
+    /// How many receivers there will be; 1 if not said. The room is over when all have it.
+    pub fn receivers(mut self, receivers: u16) -> Self {
+        self.receivers = receivers;
+        self
+    }
+
+    /// A tag to abort many rooms by (an agent's session).
+    pub fn tag(mut self, tag: &str) -> Self {
+        self.tag = Some(tag.into());
+        self
+    }
+
+    /// From now to the outcome; the node's default if not said.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// How urgent its copies are; bulk if not said.
+    pub fn class(mut self, class: Class) -> Self {
+        self.class = class;
+        self
+    }
+
+    /// Starts the room. Waits while the node has as many rooms as it may ([`crate::Limits::rooms`]).
+    ///
+    /// # Errors
+    /// See [`StartErrorKind`].
+    pub async fn start(self) -> Result<SendRoom, StartError> {
+        self.launch().await.map_err(plain)?.wait().await
+    }
+
+    /// As [`SendBuilder::start`], on a plain thread.
+    ///
+    /// # Errors
+    /// See [`StartErrorKind`].
+    pub fn blocking_start(self) -> Result<SendRoom, StartError> {
+        block_on(self.start())
+    }
+
+    /// Hands the room to its shard, without waiting for the answer.
+    pub(super) async fn launch(self) -> Result<Launched<SendRoom>, StartErrorKind> {
+        let node = self.node;
+        let shared_node = node.shared();
+        let limit = shared_node.limits.receivers;
+        if self.receivers == 0 || self.receivers > limit {
+            return Err(StartErrorKind::BadRequest(format!(
+                "receivers({}): a room has 1 to {limit} receivers (Limits::receivers)",
+                self.receivers
+            )));
+        }
+        let permit = Arc::clone(&shared_node.rooms)
+            .acquire_owned()
+            .await
+            .map_err(|_| StartErrorKind::NodeStopped)?;
+        let shared = Arc::new(RoomShared::default());
+        let (reply, answer) = oneshot::channel();
+        let (life, since) = (shared_node.new_life(), shared_node.now());
+        let key = RoomKey {
+            id: self.id,
+            attempt: self.attempt,
+        };
+        let attached = Attached::sender(
+            Arc::clone(&shared),
+            reply,
+            permit,
+            self.class,
+            since,
+            self.deadline,
+        );
+        let role = StartRole::Sender {
+            receivers: self.receivers,
+        };
+        let start = Start {
+            life,
+            key,
+            tag: self.tag,
+            pages: 0,
+            attached,
+            role,
+        };
+        let inbox = node.inbox(self.id).clone();
+        inbox
+            .put(Inbound::Core(Input::Start(Box::new(start))))
+            .map_err(|_| StartErrorKind::NodeStopped)?;
+        let window = Arc::new(Semaphore::new(shared_node.limits.chunks_in_flight));
+        let room = SendRoom {
+            key,
+            life,
+            shared,
+            inbox,
+            receivers: self.receivers,
+            window,
+            chunks: AtomicU32::new(0),
+            finished: AtomicU64::new(0),
+            node,
+        };
+        Ok(Launched { room, answer })
+    }
+}
+
+/// A room that its shard has not answered for yet.
+pub(super) struct Launched<R> {
+    pub(super) room: R,
+    pub(super) answer:
+        oneshot::Receiver<Result<(), Box<kvroom_actors::supervisor::attached::Refusal>>>,
+}
+
+impl Launched<SendRoom> {
+    pub(super) async fn wait(self) -> Result<SendRoom, StartError> {
+        match self.answer.await {
+            Ok(Ok(())) => Ok(self.room),
+            Ok(Err(refusal)) => Err(super::receive::refused(*refusal)),
+            Err(_) => Err(plain(StartErrorKind::NodeStopped)),
+        }
+    }
+}
+
+fn plain(kind: StartErrorKind) -> StartError {
+    StartError {
+        kind,
+        leases: Vec::new(),
+        aux: None,
+    }
+}
+
+impl SendRoom {
+    /// The room's key.
+    pub fn key(&self) -> RoomKey {
+        self.key
+    }
+
+    /// Its role.
+    pub fn role(&self) -> Role {
+        Role::Sender
+    }
+
+    /// Its state, by one atomic load.
+    pub fn poll(&self) -> Status {
+        self.shared.status()
+    }
+
+    /// Waits for room for one more chunk. This is where back-pressure is felt.
+    ///
+    /// # Errors
+    /// The room is over.
+    pub async fn reserve(&self) -> Result<Slot<'_>, Ended> {
+        let slot = async {
+            let window = Arc::clone(&self.window).acquire_owned().await.ok()?;
+            let jobs = Arc::clone(&self.node.shared().jobs)
+                .acquire_many_owned(u32::from(self.receivers))
+                .await
+                .ok()?;
+            Some(ChunkSlot { window, jobs })
+        };
+        tokio::select! {
+            biased;
+            outcome = self.shared.wait_outcome() => Err(self.ended(outcome)),
+            slot = slot => match slot {
+                Some(slot) => Ok(Slot { room: self, slot }),
+                None => Err(self.ended(Outcome::Aborted(Code::NodeShutdown.into()))),
+            },
+        }
+    }
+
+    /// A slot, if there is one now.
+    ///
+    /// # Errors
+    /// The room is over, or all slots are in use.
+    pub fn try_reserve(&self) -> Result<Slot<'_>, ReserveError> {
+        if let Some(outcome) = self.shared.outcome() {
+            return Err(self.ended(outcome.clone()).into());
+        }
+        let limits = &self.node.shared().limits;
+        let full = |error, limit, value| match error {
+            TryAcquireError::NoPermits => ReserveError::Full { limit, value },
+            TryAcquireError::Closed => self
+                .ended(Outcome::Aborted(Code::NodeShutdown.into()))
+                .into(),
+        };
+        let window = Arc::clone(&self.window)
+            .try_acquire_owned()
+            .map_err(|e| full(e, "chunks_in_flight", limits.chunks_in_flight))?;
+        let jobs = Arc::clone(&self.node.shared().jobs)
+            .try_acquire_many_owned(u32::from(self.receivers))
+            .map_err(|e| full(e, "jobs_per_lane", limits.jobs_per_lane))?;
+        Ok(Slot {
+            room: self,
+            slot: ChunkSlot { window, jobs },
+        })
+    }
+
+    /// As [`SendRoom::reserve`], on a plain thread.
+    ///
+    /// # Errors
+    /// The room is over.
+    pub fn blocking_reserve(&self) -> Result<Slot<'_>, Ended> {
+        block_on(self.reserve())
+    }
+
+    /// Says that no chunk follows, how long the request is in tokens, and what the aux row holds
+    /// (one page of an aux pool; needed if the receiver asked for one). Never blocks.
+    ///
+    /// # Errors
+    /// The room is over, or it was said before, or the lease is no aux row; the lease is handed
+    /// back.
+    pub fn finish(&self, total_tokens: u64, aux: Option<ReadLease>) -> Result<(), FinishError> {
+        if let Some(outcome) = self.shared.outcome() {
+            let why = FinishProblem::Ended(self.ended(outcome.clone()));
+            return Err(FinishError { why, aux });
+        }
+        if let Some(lease) = &aux {
+            let layout = lease.pool().layout();
+            if layout.kind != PoolKind::Aux
+                || lease.pages().len() != 1
+                || self.pool_id(lease).is_none()
+            {
+                let why = FinishProblem::BadAux(format!(
+                    "an aux row is one page of an aux pool of this node; this lease has {} of \
+                     pool {:?}",
+                    lease.pages().len(),
+                    layout.name
+                ));
+                return Err(FinishError { why, aux });
+            }
+        }
+        let said = total_tokens.saturating_add(1);
+        if let Err(before) =
+            self.finished
+                .compare_exchange(0, said, Ordering::Relaxed, Ordering::Relaxed)
+        {
+            return Err(FinishError {
+                why: FinishProblem::Twice(before - 1),
+                aux,
+            });
+        }
+        let aux = aux.map(|lease| Lent::from(Lease::Read(lease)));
+        let input = Input::Finish {
+            life: self.life,
+            total: total_tokens,
+            aux,
+        };
+        match self.put(input) {
+            Ok(()) => Ok(()),
+            Err(message) => {
+                let aux = match message {
+                    Inbound::Core(Input::Finish {
+                        aux: Some(lent), ..
+                    }) => match lent.lease {
+                        Lease::Read(lease) => Some(lease),
+                        Lease::Write(_) => None,
+                    },
+                    _ => None,
+                };
+                let ended = self.ended(Outcome::Aborted(Code::NodeShutdown.into()));
+                Err(FinishError {
+                    why: ended.into(),
+                    aux,
+                })
+            }
+        }
+    }
+
+    /// Ends the room. The outcome is known at once; the memory follows when it is proven quiet.
+    /// Never blocks; does nothing to a room that is over.
+    pub fn abort(&self, reason: impl Into<String>) {
+        self.end(Reason::new(Code::Requested, reason));
+    }
+
+    /// Waits for the outcome.
+    pub async fn outcome(&self) -> Outcome {
+        self.shared.wait_outcome().await
+    }
+
+    /// The outcome, if it is known.
+    pub fn try_outcome(&self) -> Option<Outcome> {
+        self.shared.outcome().cloned()
+    }
+
+    /// As [`SendRoom::outcome`], on a plain thread.
+    pub fn blocking_outcome(&self) -> Outcome {
+        block_on(self.outcome())
+    }
+
+    /// Waits until nothing of the room can be read or written any more, and takes what it still
+    /// held: chunks nobody waits for by themselves, and the aux row.
+    pub async fn released(&self) -> Released<ReadLease> {
+        self.shared.wait_released().await;
+        self.take()
+    }
+
+    /// What [`SendRoom::released`] gives, if it is there.
+    pub fn try_released(&self) -> Option<Released<ReadLease>> {
+        self.shared.status().released.then(|| self.take())
+    }
+
+    /// As [`SendRoom::released`], on a plain thread.
+    pub fn blocking_released(&self) -> Released<ReadLease> {
+        block_on(self.released())
+    }
+
+    /// Lets the room go on without its handle. Its leases go back to their pools when it is over.
+    pub fn detach(self) {
+        self.finished.store(u64::MAX, Ordering::Relaxed);
+        drop(self);
+    }
+
+    fn take(&self) -> Released<ReadLease> {
+        let outcome = self.shared.outcome().cloned().unwrap_or(Outcome::Done);
+        let (mut leases, mut aux) = (Vec::new(), None);
+        let back = self.shared.take_back();
+        let (proofs, landed, all) = match back {
+            Some(back) => (back.proofs, back.landed, back.leases),
+            None => Default::default(),
+        };
+        for (held, lease) in all {
+            if let Lease::Read(lease) = lease {
+                match held {
+                    Held::Aux => aux = Some(lease),
+                    Held::Chunk(_) | Held::Section(_) => leases.push(lease),
+                }
+            }
+        }
+        Released {
+            leases,
+            aux,
+            outcome,
+            proofs,
+            landed,
+        }
+    }
+
+    fn end(&self, reason: Reason) {
+        if self.shared.outcome().is_none() {
+            // A stopped shard has ended its rooms.
+            let _ = self.put(Input::Abort {
+                life: self.life,
+                reason,
+            });
+        }
+    }
+
+    fn ended(&self, outcome: Outcome) -> Ended {
+        let reason = match outcome {
+            Outcome::Done => Reason::new(Code::KeySpent, "the room is done"),
+            Outcome::Aborted(reason) => reason,
+        };
+        Ended {
+            key: self.key,
+            reason,
+        }
+    }
+
+    pub(super) fn put(&self, input: RealInput) -> Result<(), Inbound> {
+        self.inbox.put(Inbound::Core(input))
+    }
+
+    pub(super) fn life(&self) -> LifeId {
+        self.life
+    }
+
+    pub(super) fn next_chunk(&self) -> u32 {
+        self.chunks.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn pool_id(&self, lease: &ReadLease) -> Option<PoolId> {
+        self.node.shared().pools.borrow().id_of(lease.pool())
+    }
+}
+
+impl Drop for SendRoom {
+    fn drop(&mut self) {
+        if self.finished.load(Ordering::Relaxed) != u64::MAX {
+            self.end(Reason::new(Code::HandleDropped, "its handle was dropped"));
+        }
+    }
+}
