@@ -46,10 +46,13 @@ pub enum Inbound {
     /// A doorbell rang.
     Bell(LifeId, LegNo),
     /// Something to be asked of the shard, on its own thread.
-    Ask(Box<dyn FnOnce(&mut Shard, &mut Context<Shard>) + Send>),
+    Ask(Question),
     /// Clocks have run out; behind everything that was here before.
     Fire,
 }
+
+/// Runs on a shard's own thread.
+pub type Question = Box<dyn FnOnce(&mut Shard, &mut Context<Shard>) + Send>;
 
 /// The way into a shard from any thread.
 #[derive(Clone, Debug)]
