@@ -17,6 +17,7 @@
 //! - Positions are tokens. What lies below a leg's `skip` is not sent on that leg.
 //! - A chunk repeated with the same pages is a no-op; overlapping otherwise ends the room.
 //! - The aux row of a leg is posted after all its pages have landed; `Complete` follows it.
+//! - Once every receiver accepted, nothing undoes it: an abort that comes then is too late.
 //! - A refused piece means that the receiver closed its gate. Its reason is on the way, so the room
 //!   waits for it, for as long as the `Explain` clock runs.
 
@@ -133,7 +134,7 @@ impl Registered {
         let bound = matches!(event, Event::Bind { .. });
         match self.moving.handle(event, out) {
             Verdict::Go if bound && self.moving.has_legs() => Sender::Transferring(self.begin()),
-            Verdict::Go | Verdict::AllAccepted | Verdict::Quiet(_) => Sender::Registered(self),
+            Verdict::Go | Verdict::AllAccepted => Sender::Registered(self),
             Verdict::End { reason, told } => Sender::Draining(self.drain(reason, told, out)),
         }
     }
@@ -161,23 +162,30 @@ impl Registered {
 
 impl Transferring {
     fn handle<W>(mut self, event: Event<W>, out: &mut Vec<Effect<W>>) -> Sender {
+        if self.sealed {
+            return self.handle_sealed(event, out);
+        }
         match self.moving.handle(event, out) {
             Verdict::Go => Sender::Transferring(self),
             Verdict::AllAccepted => {
-                if !self.sealed {
-                    self.sealed = true;
-                    out.push(Effect::Seal);
-                }
-                Sender::Transferring(self)
-            }
-            Verdict::Quiet(proof) if self.sealed => Sender::Done(self.finish(proof, out)),
-            Verdict::Quiet(_) => {
-                // Custody proves a life quiet only after it was sealed.
-                out.push(Effect::Note(Note::Stale("Quiet")));
+                self.sealed = true;
+                out.push(Effect::Seal);
                 Sender::Transferring(self)
             }
             Verdict::End { reason, told } => Sender::Draining(self.drain(reason, told, out)),
         }
+    }
+
+    /// Every receiver has all of it, so nothing can end the room but the proof. A leg is complete
+    /// only when its tickets are back, so the proof waits for nobody.
+    fn handle_sealed<W>(self, event: Event<W>, out: &mut Vec<Effect<W>>) -> Sender {
+        match event {
+            Event::Quiet(proof) => return Sender::Done(self.finish(proof, out)),
+            // Too late, and harmless.
+            Event::Abort(_) | Event::LegLost { .. } | Event::Timer(_) => {}
+            other => refuse(other, Code::KeySpent, out),
+        }
+        Sender::Transferring(self)
     }
 
     /// Every receiver has all of it, and every ticket is back.
@@ -255,6 +263,12 @@ impl Draining {
                     l.lost = true;
                 }
             }
+            // The peer asks, perhaps in a new session: it is there and wants its answer.
+            Event::PeerEnded { leg, .. } => {
+                for l in self.legs.iter_mut().filter(|l| l.leg == leg) {
+                    l.lost = false;
+                }
+            }
             Event::Timer(Timer::Drain) if !self.quarantined => {
                 self.quarantined = true;
                 out.push(Effect::Quarantine);
@@ -263,7 +277,8 @@ impl Draining {
             Event::JobOver { .. }
             | Event::Moved { .. }
             | Event::Finish { .. }
-            | Event::PeerEnded { .. }
+            | Event::Accepted(_)
+            | Event::Rejected { .. }
             | Event::Abort(_) => {}
             other => out.push(Effect::Note(Note::Stale(other.name()))),
         }
