@@ -303,6 +303,11 @@ impl World {
         }
     }
 
+    /// Whether only callers and faults could still change anything.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.fair().is_empty() && self.clocks().is_empty()
+    }
+
     /// Whether nothing is held, armed or under way anywhere.
     pub(crate) fn is_empty(&self) -> bool {
         self.nodes.iter().all(|n| {
