@@ -1,7 +1,7 @@
 //! One leg of a sender room: what its claim wants, what was posted, what has landed.
 
 use crate::room::event::{Chunk, JobSpec, LegTerms};
-use kvroom_kernels::coverage::Coverage;
+use kvroom_kernels::coverage::{Coverage, Rect};
 use std::sync::Arc;
 
 /// How far a leg is.
@@ -124,24 +124,19 @@ impl Leg {
         }
         jobs
     }
+}
 
-    /// The cells that a finished job wrote.
-    pub(super) fn account(&mut self, spec: &JobSpec) -> Result<(), String> {
-        match spec {
-            JobSpec::Pages {
-                section,
-                layers,
-                to,
-                pages,
-                ..
-            } => self
-                .landed
-                .insert(*section, layers.clone(), *to..to + pages)
-                .map_err(|overlap| overlap.to_string()),
-            JobSpec::Aux => self
-                .landed
-                .insert(kvroom_kernels::coverage::Rect::AUX, 0..1, 0..1)
-                .map_err(|overlap| overlap.to_string()),
-        }
-    }
+/// Adds the cells that a finished job wrote.
+pub(super) fn account(landed: &mut Coverage, spec: &JobSpec) -> Result<(), String> {
+    let added = match spec {
+        JobSpec::Pages {
+            section,
+            layers,
+            to,
+            pages,
+            ..
+        } => landed.insert(*section, layers.clone(), *to..to + pages),
+        JobSpec::Aux => landed.insert(Rect::AUX, 0..1, 0..1),
+    };
+    added.map_err(|overlap| overlap.to_string())
 }

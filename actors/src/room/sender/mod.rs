@@ -27,12 +27,13 @@ mod moving;
 #[cfg(test)]
 mod tests;
 
-use super::event::{Effect, Event, Note, Say, Timer};
+use super::event::{Effect, Event, JobEnd, JobSpec, Note, Say, Timer};
 use super::{Outcome, Quiescence, StateName};
 use crate::ids::LegNo;
 use crate::reason::{Code, Reason};
 use kvroom_kernels::coverage::Coverage;
 use moving::{Moving, Verdict};
+use std::collections::BTreeMap;
 
 /// Waits for its first leg; chunks queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +54,8 @@ pub struct Transferring {
 pub struct Draining {
     reason: Reason,
     legs: Vec<DrainingLeg>,
+    /// Jobs that were not over when the end came, by number: what they still bring counts as landed.
+    jobs: BTreeMap<u32, JobSpec>,
     quarantined: bool,
 }
 
@@ -221,7 +224,8 @@ impl Draining {
         out.push(Effect::ClearTimer(Timer::Explain));
         out.push(Effect::CancelJobs);
         let mut legs = Vec::new();
-        for (leg, state) in moving.into_legs() {
+        let (all, jobs) = moving.into_parts();
+        for (leg, state) in all {
             if !state.lost && told != Some(leg) {
                 out.push(Effect::Say {
                     leg,
@@ -239,6 +243,7 @@ impl Draining {
         Draining {
             reason,
             legs,
+            jobs,
             quarantined: false,
         }
     }
@@ -263,6 +268,7 @@ impl Draining {
                     l.lost = true;
                 }
             }
+            Event::JobOver { leg, job, end, .. } => self.job_over(leg, job, &end),
             // The peer asks, perhaps in a new session: it is there and wants its answer.
             Event::PeerEnded { leg, .. } => {
                 for l in self.legs.iter_mut().filter(|l| l.leg == leg) {
@@ -274,8 +280,7 @@ impl Draining {
                 out.push(Effect::Quarantine);
             }
             // Tickets come back, peers end too, the caller insists: all of it is expected here.
-            Event::JobOver { .. }
-            | Event::Moved { .. }
+            Event::Moved { .. }
             | Event::Finish { .. }
             | Event::Accepted(_)
             | Event::Rejected { .. }
@@ -283,6 +288,19 @@ impl Draining {
             other => out.push(Effect::Note(Note::Stale(other.name()))),
         }
         Sender::Draining(self)
+    }
+
+    /// A job that had begun may have landed whole all the same.
+    fn job_over(&mut self, leg: LegNo, job: u32, end: &JobEnd) {
+        let Some(spec) = self.jobs.remove(&job) else {
+            return;
+        };
+        if matches!(end, JobEnd::Landed { .. })
+            && let Some(l) = self.legs.iter_mut().find(|l| l.leg == leg)
+        {
+            // A second writing of a cell is an error only in a room that could still be done.
+            let _ = leg::account(&mut l.landed, &spec);
+        }
     }
 
     /// Every ticket is back: nobody reads the source or writes a destination for this life.

@@ -1,7 +1,7 @@
 //! What a sender room does while it is alive, whichever of its two live states it is in.
 
 use super::chunks::{Chunks, Place, Pushed, place};
-use super::leg::{Leg, Phase};
+use super::leg::{Leg, Phase, account};
 use crate::ids::LegNo;
 use crate::reason::{Code, Reason};
 use crate::room::event::{Chunk, Effect, Event, JobEnd, JobSpec, LegTerms, Note, Say, Timer};
@@ -60,8 +60,10 @@ impl Moving {
         !self.legs.is_empty()
     }
 
-    pub(super) fn into_legs(self) -> Vec<(LegNo, Leg)> {
-        self.legs
+    /// The legs, and the jobs that are not over.
+    pub(super) fn into_parts(self) -> (Vec<(LegNo, Leg)>, BTreeMap<u32, JobSpec>) {
+        let jobs = self.jobs.into_iter().map(|(no, job)| (no, job.spec));
+        (self.legs, jobs.collect())
     }
 
     pub(super) fn handle<W>(&mut self, event: Event<W>, out: &mut Vec<Effect<W>>) -> Verdict {
@@ -105,12 +107,17 @@ impl Moving {
             Event::Timer(Timer::Outcome) => {
                 end(Code::DeadlineExceeded, "the room's deadline passed")
             }
-            Event::Timer(Timer::Explain) => end(
+            Event::Timer(Timer::Explain) if self.is_refused() => end(
                 Code::CopyRefused,
                 "the receiver closed its gate and did not say why",
             ),
             other => stale(other.name(), out),
         }
+    }
+
+    /// Whether a gate refused a piece and its owner has not said why.
+    fn is_refused(&self) -> bool {
+        self.legs.iter().any(|(_, l)| l.phase == Phase::Refused)
     }
 
     /// A leg that accepted has nothing left to end.
@@ -299,7 +306,7 @@ impl Moving {
         match how {
             JobEnd::Landed { checksum } => {
                 state.checksum = state.checksum.wrapping_add(checksum);
-                if let Err(text) = state.account(&done.spec) {
+                if let Err(text) = account(&mut state.landed, &done.spec) {
                     return end(Code::CoverageOverlap, text);
                 }
                 let say = Say::Progress {
