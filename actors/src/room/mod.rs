@@ -24,6 +24,10 @@ pub mod event;
 pub mod quiescence;
 pub mod receiver;
 pub mod sender;
+#[cfg(test)]
+mod table;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub use event::{Chunk, Effect, Event, JobEnd, JobSpec, Note, Say, Timer};
 pub use quiescence::Quiescence;

@@ -121,6 +121,11 @@ impl<L, W> Custody<L, W> {
         self.sealed = true;
     }
 
+    /// Whether nothing new can be owed.
+    pub fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+
     /// The proof, once, when the record is sealed and nothing is owed.
     pub fn quiet(&mut self) -> Option<Quiescence<W>> {
         if !self.sealed || self.proven || self.owed() > 0 {

@@ -42,11 +42,10 @@ pub struct Early {
 impl Early {
     /// Lets a claim wait; hands it back if its peer has `limit` waiting.
     pub fn wait(&mut self, waiting: Waiting, limit: usize) -> Result<(), Waiting> {
-        let count = self.per_peer.entry(waiting.peer).or_insert(0);
-        if *count >= limit {
+        if self.per_peer.get(&waiting.peer).copied().unwrap_or(0) >= limit {
             return Err(waiting);
         }
-        *count += 1;
+        *self.per_peer.entry(waiting.peer).or_insert(0) += 1;
         self.by_key
             .entry(waiting.offer.tag.room)
             .or_default()
@@ -95,7 +94,7 @@ impl Early {
             .collect()
     }
 
-    /// All waiting claims, oldest first, with a number that grows with their age's end.
+    /// All waiting claims, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Waiting> {
         self.queue.values()
     }

@@ -95,6 +95,15 @@ impl Legs {
         }
     }
 
+    /// A sender took the claim. It may have told of its progress before.
+    pub(super) fn bound<W>(&mut self, leg: LegNo, out: &mut Vec<Effect<W>>) {
+        let was_stalled = self.stalled();
+        self.set(leg, Phase::Bound);
+        if !was_stalled && self.stalled() {
+            out.push(Effect::SetTimer(Timer::Stall));
+        }
+    }
+
     pub(super) fn is_under_way(&self, leg: LegNo) -> bool {
         matches!(self.phase(leg), Some(Phase::Open | Phase::Bound))
     }
@@ -164,6 +173,12 @@ impl Legs {
                     "the claim is for {} tokens, the sender finished at {total}",
                     self.total
                 ),
+            )));
+        }
+        if let Err(error) = coverage.validate() {
+            return Err(Wrong::End(Reason::new(
+                Code::ProtocolViolation,
+                format!("leg {}: {error}", leg.0),
             )));
         }
         if let Some(cell) = coverage.first_missing(&l.wanted) {

@@ -138,8 +138,8 @@ impl Registered {
 
     /// The first sender took its claim.
     #[must_use]
-    pub fn bound<W>(mut self, leg: LegNo, _out: &mut Vec<Effect<W>>) -> Transferring<W> {
-        self.legs.set(leg, Phase::Bound);
+    pub fn bound<W>(mut self, leg: LegNo, out: &mut Vec<Effect<W>>) -> Transferring<W> {
+        self.legs.bound(leg, out);
         Transferring {
             legs: self.legs,
             phase: Moving::Arriving,
@@ -162,7 +162,7 @@ impl<W> Transferring<W> {
     fn handle(mut self, event: Event<W>, out: &mut Vec<Effect<W>>) -> Receiver<W> {
         match event {
             Event::Bound(leg) if self.legs.phase(leg) == Some(Phase::Open) => {
-                self.legs.set(leg, Phase::Bound);
+                self.legs.bound(leg, out);
                 Receiver::Transferring(self)
             }
             Event::Complete {
@@ -292,9 +292,17 @@ impl<W> Draining<W> {
         out.push(Effect::ClearTimer(Timer::Stall));
         for leg in legs.numbers() {
             match legs.phase(leg) {
-                // A lost leg's claim may still wait for its number.
-                Some(Phase::Asked | Phase::Lost) => out.push(Effect::WithdrawClaim(leg)),
+                Some(Phase::Asked) => out.push(Effect::WithdrawClaim(leg)),
                 Some(Phase::NotOpened) | None => {}
+                // A lost leg's claim may still wait for its number. If it has one, its session may
+                // be back before this is done, and then nobody else would say it there.
+                Some(Phase::Lost) => {
+                    out.push(Effect::WithdrawClaim(leg));
+                    out.push(Effect::Say {
+                        leg,
+                        say: Say::Abort(reason.clone()),
+                    });
+                }
                 Some(Phase::Open | Phase::Bound | Phase::Complete) => {
                     if told != Some(leg) {
                         out.push(Effect::Say {
@@ -322,7 +330,10 @@ impl<W> Draining<W> {
 
     fn handle(mut self, event: Event<W>, out: &mut Vec<Effect<W>>) -> Receiver<W> {
         match event {
-            Event::Quiet(proof) => return Receiver::Aborted(self.quiet(proof, out)),
+            // While the pages are read for their sum, the proof is here already.
+            Event::Quiet(proof) if self.summing.is_none() => {
+                return Receiver::Aborted(self.quiet(proof, out));
+            }
             Event::Summed(_) => match self.summing.take() {
                 Some(proof) => return Receiver::Aborted(self.quiet(proof, out)),
                 None => out.push(Effect::Note(Note::Stale("Summed"))),

@@ -13,6 +13,8 @@ pub(super) struct Chunks {
     covered: BTreeMap<PoolId, Coverage>,
     /// Where a chunk ended inside a page: this must be the request's end.
     ragged: Option<u64>,
+    /// The largest token any chunk reaches.
+    end: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +62,12 @@ impl Chunks {
                 chunk.no.0, chunk.tokens.end
             ));
         }
+        if ragged && self.end > chunk.tokens.end {
+            return Err(format!(
+                "chunk {}: ends inside a page at token {}, but an earlier chunk reaches {}",
+                chunk.no.0, chunk.tokens.end, self.end
+            ));
+        }
         self.covered
             .entry(chunk.pool)
             .or_default()
@@ -73,6 +81,7 @@ impl Chunks {
         if ragged {
             self.ragged = Some(chunk.tokens.end);
         }
+        self.end = self.end.max(chunk.tokens.end);
         self.pushed.insert(
             place,
             Held {
@@ -91,11 +100,7 @@ impl Chunks {
 
     /// The largest token any chunk reaches.
     pub(super) fn end(&self) -> u64 {
-        self.pushed
-            .values()
-            .map(|h| h.chunk.tokens.end)
-            .max()
-            .unwrap_or(0)
+        self.end
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Chunk> {

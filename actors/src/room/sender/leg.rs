@@ -1,7 +1,7 @@
 //! One leg of a sender room: what its claim wants, what was posted, what has landed.
 
 use crate::room::event::{Chunk, JobSpec, LegTerms};
-use kvroom_kernels::coverage::Coverage;
+use kvroom_kernels::coverage::{Coverage, Rect};
 use std::sync::Arc;
 
 /// How far a leg is.
@@ -17,6 +17,37 @@ pub(super) enum Phase {
     Accepted,
     /// A gate refused a piece; the peer's reason is on its way.
     Refused,
+}
+
+/// Whether a claim's sections agree with its own range of tokens, so that no copy can leave its
+/// list of pages and none of the list stays unwritten.
+pub(super) fn check(terms: &LegTerms) -> Result<(), String> {
+    for (i, s) in terms.sections.iter().enumerate() {
+        if terms.sections[..i].iter().any(|t| t.pool == s.pool) {
+            return Err(format!("section {i} names pool {} a second time", s.pool.0));
+        }
+        if s.layer >= s.layer_end {
+            return Err(format!(
+                "section {i} covers layers {}..{}, which is none",
+                s.layer, s.layer_end
+            ));
+        }
+        let per = u64::from(s.page_tokens);
+        if per == 0 || !terms.skip.is_multiple_of(per) {
+            return Err(format!(
+                "section {i}: skip {} is not at a page boundary (pages hold {per} tokens)",
+                terms.skip
+            ));
+        }
+        let want = terms.total.div_ceil(per).saturating_sub(terms.skip / per);
+        if want != u64::from(s.pages) {
+            return Err(format!(
+                "section {i}: tokens {}..{} fill {want} pages, the claim lists {}",
+                terms.skip, terms.total, s.pages
+            ));
+        }
+    }
+    Ok(())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -74,9 +105,11 @@ impl Leg {
                 continue;
             }
             let pages = end - start;
-            let bytes = pages * u64::from(layers.end - layers.start) * s.page_bytes;
-            // Page counts are bounded by the claim's list (u32), checked by the caller against
-            // `total` before.
+            let bytes = pages
+                .saturating_mul(u64::from(layers.end - layers.start))
+                .saturating_mul(s.page_bytes);
+            // The claim lists a page for every page of `[skip, total)` (`check`), and the caller
+            // has seen that the chunk ends at or before `total`: all places are in the list.
             jobs.push((
                 JobSpec::Pages {
                     chunk: chunk.no,
@@ -91,24 +124,19 @@ impl Leg {
         }
         jobs
     }
+}
 
-    /// The cells that a finished job wrote.
-    pub(super) fn account(&mut self, spec: &JobSpec) -> Result<(), String> {
-        match spec {
-            JobSpec::Pages {
-                section,
-                layers,
-                to,
-                pages,
-                ..
-            } => self
-                .landed
-                .insert(*section, layers.clone(), *to..to + pages)
-                .map_err(|overlap| overlap.to_string()),
-            JobSpec::Aux => self
-                .landed
-                .insert(kvroom_kernels::coverage::Rect::AUX, 0..1, 0..1)
-                .map_err(|overlap| overlap.to_string()),
-        }
-    }
+/// Adds the cells that a finished job wrote.
+pub(super) fn account(landed: &mut Coverage, spec: &JobSpec) -> Result<(), String> {
+    let added = match spec {
+        JobSpec::Pages {
+            section,
+            layers,
+            to,
+            pages,
+            ..
+        } => landed.insert(*section, layers.clone(), *to..to + pages),
+        JobSpec::Aux => landed.insert(Rect::AUX, 0..1, 0..1),
+    };
+    added.map_err(|overlap| overlap.to_string())
 }

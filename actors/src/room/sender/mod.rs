@@ -17,6 +17,7 @@
 //! - Positions are tokens. What lies below a leg's `skip` is not sent on that leg.
 //! - A chunk repeated with the same pages is a no-op; overlapping otherwise ends the room.
 //! - The aux row of a leg is posted after all its pages have landed; `Complete` follows it.
+//! - Once every receiver accepted, nothing undoes it: an abort that comes then is too late.
 //! - A refused piece means that the receiver closed its gate. Its reason is on the way, so the room
 //!   waits for it, for as long as the `Explain` clock runs.
 
@@ -26,12 +27,13 @@ mod moving;
 #[cfg(test)]
 mod tests;
 
-use super::event::{Effect, Event, Note, Say, Timer};
+use super::event::{Effect, Event, JobEnd, JobSpec, Note, Say, Timer};
 use super::{Outcome, Quiescence, StateName};
 use crate::ids::LegNo;
 use crate::reason::{Code, Reason};
 use kvroom_kernels::coverage::Coverage;
 use moving::{Moving, Verdict};
+use std::collections::BTreeMap;
 
 /// Waits for its first leg; chunks queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -52,6 +54,8 @@ pub struct Transferring {
 pub struct Draining {
     reason: Reason,
     legs: Vec<DrainingLeg>,
+    /// Jobs that were not over when the end came, by number: what they still bring counts as landed.
+    jobs: BTreeMap<u32, JobSpec>,
     quarantined: bool,
 }
 
@@ -133,7 +137,7 @@ impl Registered {
         let bound = matches!(event, Event::Bind { .. });
         match self.moving.handle(event, out) {
             Verdict::Go if bound && self.moving.has_legs() => Sender::Transferring(self.begin()),
-            Verdict::Go | Verdict::AllAccepted | Verdict::Quiet(_) => Sender::Registered(self),
+            Verdict::Go | Verdict::AllAccepted => Sender::Registered(self),
             Verdict::End { reason, told } => Sender::Draining(self.drain(reason, told, out)),
         }
     }
@@ -161,23 +165,30 @@ impl Registered {
 
 impl Transferring {
     fn handle<W>(mut self, event: Event<W>, out: &mut Vec<Effect<W>>) -> Sender {
+        if self.sealed {
+            return self.handle_sealed(event, out);
+        }
         match self.moving.handle(event, out) {
             Verdict::Go => Sender::Transferring(self),
             Verdict::AllAccepted => {
-                if !self.sealed {
-                    self.sealed = true;
-                    out.push(Effect::Seal);
-                }
-                Sender::Transferring(self)
-            }
-            Verdict::Quiet(proof) if self.sealed => Sender::Done(self.finish(proof, out)),
-            Verdict::Quiet(_) => {
-                // Custody proves a life quiet only after it was sealed.
-                out.push(Effect::Note(Note::Stale("Quiet")));
+                self.sealed = true;
+                out.push(Effect::Seal);
                 Sender::Transferring(self)
             }
             Verdict::End { reason, told } => Sender::Draining(self.drain(reason, told, out)),
         }
+    }
+
+    /// Every receiver has all of it, so nothing can end the room but the proof. A leg is complete
+    /// only when its tickets are back, so the proof waits for nobody.
+    fn handle_sealed<W>(self, event: Event<W>, out: &mut Vec<Effect<W>>) -> Sender {
+        match event {
+            Event::Quiet(proof) => return Sender::Done(self.finish(proof, out)),
+            // Too late, and harmless.
+            Event::Abort(_) | Event::LegLost { .. } | Event::Timer(_) => {}
+            other => refuse(other, Code::KeySpent, out),
+        }
+        Sender::Transferring(self)
     }
 
     /// Every receiver has all of it, and every ticket is back.
@@ -213,7 +224,8 @@ impl Draining {
         out.push(Effect::ClearTimer(Timer::Explain));
         out.push(Effect::CancelJobs);
         let mut legs = Vec::new();
-        for (leg, state) in moving.into_legs() {
+        let (all, jobs) = moving.into_parts();
+        for (leg, state) in all {
             if !state.lost && told != Some(leg) {
                 out.push(Effect::Say {
                     leg,
@@ -231,6 +243,7 @@ impl Draining {
         Draining {
             reason,
             legs,
+            jobs,
             quarantined: false,
         }
     }
@@ -255,19 +268,39 @@ impl Draining {
                     l.lost = true;
                 }
             }
+            Event::JobOver { leg, job, end, .. } => self.job_over(leg, job, &end),
+            // The peer asks, perhaps in a new session: it is there and wants its answer.
+            Event::PeerEnded { leg, .. } => {
+                for l in self.legs.iter_mut().filter(|l| l.leg == leg) {
+                    l.lost = false;
+                }
+            }
             Event::Timer(Timer::Drain) if !self.quarantined => {
                 self.quarantined = true;
                 out.push(Effect::Quarantine);
             }
             // Tickets come back, peers end too, the caller insists: all of it is expected here.
-            Event::JobOver { .. }
-            | Event::Moved { .. }
+            Event::Moved { .. }
             | Event::Finish { .. }
-            | Event::PeerEnded { .. }
+            | Event::Accepted(_)
+            | Event::Rejected { .. }
             | Event::Abort(_) => {}
             other => out.push(Effect::Note(Note::Stale(other.name()))),
         }
         Sender::Draining(self)
+    }
+
+    /// A job that had begun may have landed whole all the same.
+    fn job_over(&mut self, leg: LegNo, job: u32, end: &JobEnd) {
+        let Some(spec) = self.jobs.remove(&job) else {
+            return;
+        };
+        if matches!(end, JobEnd::Landed { .. })
+            && let Some(l) = self.legs.iter_mut().find(|l| l.leg == leg)
+        {
+            // A second writing of a cell is an error only in a room that could still be done.
+            let _ = leg::account(&mut l.landed, &spec);
+        }
     }
 
     /// Every ticket is back: nobody reads the source or writes a destination for this life.

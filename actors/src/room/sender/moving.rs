@@ -1,10 +1,9 @@
 //! What a sender room does while it is alive, whichever of its two live states it is in.
 
 use super::chunks::{Chunks, Place, Pushed, place};
-use super::leg::{Leg, Phase};
+use super::leg::{Leg, Phase, account};
 use crate::ids::LegNo;
 use crate::reason::{Code, Reason};
-use crate::room::Quiescence;
 use crate::room::event::{Chunk, Effect, Event, JobEnd, JobSpec, LegTerms, Note, Say, Timer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,14 +31,13 @@ struct Finish {
 }
 
 /// What an event means for the state.
-pub(super) enum Verdict<W> {
+pub(super) enum Verdict {
     Go,
     AllAccepted,
-    Quiet(Quiescence<W>),
     End { reason: Reason, told: Option<LegNo> },
 }
 
-fn end<W>(code: Code, text: impl Into<String>) -> Verdict<W> {
+fn end(code: Code, text: impl Into<String>) -> Verdict {
     Verdict::End {
         reason: Reason::new(code, text),
         told: None,
@@ -62,30 +60,28 @@ impl Moving {
         !self.legs.is_empty()
     }
 
-    pub(super) fn into_legs(self) -> Vec<(LegNo, Leg)> {
-        self.legs
+    /// The legs, and the jobs that are not over.
+    pub(super) fn into_parts(self) -> (Vec<(LegNo, Leg)>, BTreeMap<u32, JobSpec>) {
+        let jobs = self.jobs.into_iter().map(|(no, job)| (no, job.spec));
+        (self.legs, jobs.collect())
     }
 
-    pub(super) fn handle<W>(&mut self, event: Event<W>, out: &mut Vec<Effect<W>>) -> Verdict<W> {
+    pub(super) fn handle<W>(&mut self, event: Event<W>, out: &mut Vec<Effect<W>>) -> Verdict {
         match event {
             Event::Abort(reason) => Verdict::End { reason, told: None },
             Event::Push(chunk) => self.push(chunk, out),
             Event::Finish { total, aux } => self.finish(total, aux, out),
             Event::Bind { leg, terms } => self.bind(leg, terms, out),
             Event::Accepted(leg) => self.accepted(leg, out),
-            Event::Rejected { leg, reason } | Event::PeerEnded { leg, reason } => {
-                if self.leg(leg).is_some() {
-                    Verdict::End {
-                        reason,
-                        told: Some(leg),
-                    }
-                } else {
-                    stale("PeerEnded", out)
-                }
-            }
+            Event::Rejected { leg, reason } => self.peer_ended(leg, reason, "Rejected", out),
+            Event::PeerEnded { leg, reason } => self.peer_ended(leg, reason, "PeerEnded", out),
             Event::LegLost { leg, reason } => match self.leg(leg) {
                 Some(l) => {
                     l.lost = true;
+                    if l.phase == Phase::Accepted {
+                        // It has all of it; the others are still served.
+                        return Verdict::Go;
+                    }
                     Verdict::End { reason, told: None }
                 }
                 None => stale("LegLost", out),
@@ -111,16 +107,37 @@ impl Moving {
             Event::Timer(Timer::Outcome) => {
                 end(Code::DeadlineExceeded, "the room's deadline passed")
             }
-            Event::Timer(Timer::Explain) => end(
+            Event::Timer(Timer::Explain) if self.is_refused() => end(
                 Code::CopyRefused,
                 "the receiver closed its gate and did not say why",
             ),
-            Event::Quiet(proof) => Verdict::Quiet(proof),
             other => stale(other.name(), out),
         }
     }
 
-    fn push<W>(&mut self, chunk: Chunk, out: &mut Vec<Effect<W>>) -> Verdict<W> {
+    /// Whether a gate refused a piece and its owner has not said why.
+    fn is_refused(&self) -> bool {
+        self.legs.iter().any(|(_, l)| l.phase == Phase::Refused)
+    }
+
+    /// A leg that accepted has nothing left to end.
+    fn peer_ended<W>(
+        &mut self,
+        leg: LegNo,
+        reason: Reason,
+        what: &'static str,
+        out: &mut Vec<Effect<W>>,
+    ) -> Verdict {
+        match self.leg(leg) {
+            Some(l) if l.phase != Phase::Accepted => Verdict::End {
+                reason,
+                told: Some(leg),
+            },
+            _ => stale(what, out),
+        }
+    }
+
+    fn push<W>(&mut self, chunk: Chunk, out: &mut Vec<Effect<W>>) -> Verdict {
         let no = chunk.no;
         let problem = if let Some(finish) = self.finish {
             Err(format!(
@@ -154,12 +171,7 @@ impl Moving {
         Verdict::Go
     }
 
-    fn bind<W>(
-        &mut self,
-        leg: LegNo,
-        terms: Arc<LegTerms>,
-        out: &mut Vec<Effect<W>>,
-    ) -> Verdict<W> {
+    fn bind<W>(&mut self, leg: LegNo, terms: Arc<LegTerms>, out: &mut Vec<Effect<W>>) -> Verdict {
         if let Err(text) = self.check_claim(&terms) {
             let reason = Reason::new(Code::BadClaim, text);
             out.push(Effect::RefuseClaim { leg, reason });
@@ -201,7 +213,7 @@ impl Moving {
         if self.legs.iter().any(|(_, l)| l.terms.rank == terms.rank) {
             return Err(format!("rank {} has claimed before", terms.rank));
         }
-        Ok(())
+        super::leg::check(terms)
     }
 
     fn check_length(&self, terms: &LegTerms) -> Result<(), String> {
@@ -223,7 +235,7 @@ impl Moving {
         Ok(())
     }
 
-    fn finish<W>(&mut self, total: u64, aux: bool, out: &mut Vec<Effect<W>>) -> Verdict<W> {
+    fn finish<W>(&mut self, total: u64, aux: bool, out: &mut Vec<Effect<W>>) -> Verdict {
         if self.finish.is_some() {
             return stale("Finish", out);
         }
@@ -243,10 +255,12 @@ impl Moving {
             );
         }
         self.finish = Some(Finish { total, aux });
-        for i in 0..self.legs.len() {
-            if let Err(text) = self.check_length(&self.legs[i].1.terms) {
+        for (_, leg) in &self.legs {
+            if let Err(text) = self.check_length(&leg.terms) {
                 return end(Code::LengthMismatch, text);
             }
+        }
+        for i in 0..self.legs.len() {
             match self.advance(i, out) {
                 Verdict::Go => {}
                 other => return other,
@@ -255,7 +269,7 @@ impl Moving {
         Verdict::Go
     }
 
-    fn accepted<W>(&mut self, leg: LegNo, out: &mut Vec<Effect<W>>) -> Verdict<W> {
+    fn accepted<W>(&mut self, leg: LegNo, out: &mut Vec<Effect<W>>) -> Verdict {
         match self.leg(leg) {
             Some(l) if l.phase == Phase::Complete => l.phase = Phase::Accepted,
             _ => return stale("Accepted", out),
@@ -279,7 +293,7 @@ impl Moving {
         rest: u64,
         how: JobEnd,
         out: &mut Vec<Effect<W>>,
-    ) -> Verdict<W> {
+    ) -> Verdict {
         let Some(done) = self.jobs.remove(&job) else {
             return stale("JobOver", out);
         };
@@ -292,7 +306,7 @@ impl Moving {
         match how {
             JobEnd::Landed { checksum } => {
                 state.checksum = state.checksum.wrapping_add(checksum);
-                if let Err(text) = state.account(&done.spec) {
+                if let Err(text) = account(&mut state.landed, &done.spec) {
                     return end(Code::CoverageOverlap, text);
                 }
                 let say = Say::Progress {
@@ -323,7 +337,7 @@ impl Moving {
         i: usize,
         chunk: &Chunk,
         out: &mut Vec<Effect<W>>,
-    ) -> Result<(), Verdict<W>> {
+    ) -> Result<(), Verdict> {
         let (leg, state) = &mut self.legs[i];
         if chunk.tokens.end > state.terms.total {
             return Err(end(
@@ -386,7 +400,7 @@ impl Moving {
     }
 
     /// Moves leg `i` on when everything pushed has landed and `finish` was said.
-    fn advance<W>(&mut self, i: usize, out: &mut Vec<Effect<W>>) -> Verdict<W> {
+    fn advance<W>(&mut self, i: usize, out: &mut Vec<Effect<W>>) -> Verdict {
         let Some(finish) = self.finish else {
             return Verdict::Go;
         };
@@ -456,7 +470,7 @@ impl Moving {
     }
 }
 
-fn stale<W>(what: &'static str, out: &mut Vec<Effect<W>>) -> Verdict<W> {
+fn stale<W>(what: &'static str, out: &mut Vec<Effect<W>>) -> Verdict {
     out.push(Effect::Note(Note::Stale(what)));
     Verdict::Go
 }

@@ -28,14 +28,18 @@ impl<L, W, A> ShardCore<L, W, A> {
             out.push(Output::ClearTimer { life, timer });
         }
         for leg in (0..legs).map(|i| LegNo(i as u16)) {
+            let ended = self.ended(life, leg);
             match role {
+                Role::Sender if ended => {}
                 Role::Sender => self.say(life, leg, Say::Failed(reason.clone()), out),
                 Role::Receiver => {
                     if let Some(peer) = self.peer_of(life, leg) {
                         out.push(Output::WithdrawClaim { life, leg, peer });
                     }
                     out.push(Output::CloseGate { life, leg });
-                    self.say(life, leg, Say::Abort(reason.clone()), out);
+                    if !ended {
+                        self.say(life, leg, Say::Abort(reason.clone()), out);
+                    }
                 }
             }
         }
@@ -46,13 +50,18 @@ impl<L, W, A> ShardCore<L, W, A> {
         });
         if let Some(l) = self.lives.get_mut(&life) {
             l.custody.seal();
-        }
-        // A proof that was on its way to the room died with it. Nothing is owed, so the life is
-        // proven over again, from the record.
-        if let Some(l) = self.lives.get_mut(&life) {
+            // A proof that was on its way to the room died with it. What it said is still true, so
+            // the life is proven over again, from the record.
             l.custody.lost_proof();
         }
         self.prove(life, out);
+    }
+
+    fn ended(&self, life: LifeId, leg: LegNo) -> bool {
+        self.lives
+            .get(&life)
+            .and_then(|l| l.legs.get(usize::from(leg.0)))
+            .is_some_and(|l| l.ended)
     }
 
     pub(super) fn timer(&mut self, life: LifeId, timer: Timer, out: &mut Vec<Output<L, W, A>>) {

@@ -120,14 +120,15 @@ impl<L, W, A> ShardCore<L, W, A> {
     ) {
         let Some(record) = self
             .lives
-            .get(&life)
-            .and_then(|l| l.legs.get(usize::from(leg.0)))
+            .get_mut(&life)
+            .and_then(|l| l.legs.get_mut(usize::from(leg.0)))
         else {
             return;
         };
         let Some(tag) = record.claim.filter(|_| !record.closed) else {
             return;
         };
+        record.ended |= matches!(say, Say::Failed(_) | Say::Abort(_));
         let peer = record.peer;
         let body = match say {
             Say::Bound => Body::Bound { tag },
@@ -218,7 +219,7 @@ impl<L, W, A> ShardCore<L, W, A> {
         };
         if !l.quarantined {
             l.quarantined = true;
-            for leg in &l.legs {
+            for leg in l.legs.iter().filter(|leg| !leg.closed) {
                 *self.quarantined.entry(leg.peer).or_insert(0) += l.pages;
             }
             out.push(Output::Count(Counter::Quarantined));
@@ -235,7 +236,7 @@ impl<L, W, A> ShardCore<L, W, A> {
         let Some(l) = self.lives.remove(&life) else {
             return;
         };
-        for leg in &l.legs {
+        for leg in l.legs.iter().filter(|leg| !leg.closed) {
             if l.quarantined
                 && let Some(pages) = self.quarantined.get_mut(&leg.peer)
             {
@@ -244,7 +245,7 @@ impl<L, W, A> ShardCore<L, W, A> {
                     self.quarantined.remove(&leg.peer);
                 }
             }
-            let Some(tag) = leg.claim.filter(|_| !leg.closed) else {
+            let Some(tag) = leg.claim else {
                 continue;
             };
             let key = ClaimKey {

@@ -25,8 +25,8 @@ impl<L, W, A> ShardCore<L, W, A> {
             Ok(terms) => terms,
             Err(reason) => return self.refuse_offer(peer, &offer, reason, out),
         };
-        if let Some(life) = self.keys.get(&(key, Role::Sender)) {
-            return self.bind(*life, peer, offer, terms, out);
+        if let Some(life) = self.keys.get(&(key, Role::Sender)).copied() {
+            return self.bind(life, peer, offer, terms, out);
         }
         if let Some(reason) = self.end_of(key) {
             return self.refuse_offer(peer, &offer, reason, out);
@@ -87,6 +87,12 @@ impl<L, W, A> ShardCore<L, W, A> {
         let Some((life, leg)) = at else {
             return self.message_for_nobody(peer, tag, body, out);
         };
+        if matches!(body, Body::Failed { .. } | Body::Abort { .. })
+            && let Some(l) = self.lives.get_mut(&life)
+            && let Some(record) = l.legs.get_mut(usize::from(leg.0))
+        {
+            record.ended = true;
+        }
         let event = match body {
             Body::Bound { .. } => Event::Bound(leg),
             Body::Progress {

@@ -71,6 +71,7 @@ pub struct ShardCore<L, W, A> {
     aborted_early: EarlyAborts,
     quarantined: BTreeMap<PeerRef, u64>,
     shutting_down: bool,
+    told_empty: bool,
 }
 
 /// One life, from admission to the return of its last lease.
@@ -105,6 +106,8 @@ pub struct LegRecord {
     pub checksum: bool,
     /// Nothing is said on it any more.
     pub closed: bool,
+    /// Its end was said, by this node or by the other: it is not said a second time.
+    pub ended: bool,
 }
 
 impl<L, W, A> ShardCore<L, W, A> {
@@ -119,6 +122,7 @@ impl<L, W, A> ShardCore<L, W, A> {
             aborted_early: EarlyAborts::new(limits.spent_keys.min(65_536)),
             quarantined: BTreeMap::new(),
             shutting_down: false,
+            told_empty: false,
             limits,
         }
     }
@@ -340,22 +344,24 @@ impl<L, W, A> ShardCore<L, W, A> {
         }
     }
 
-    fn abort_where(&mut self, which: &Which, reason: &Reason, out: &mut Vec<Output<L, W, A>>) {
-        for (life, l) in &self.lives {
-            let hit = l.outcome.is_none()
+    /// The lives that `which` names and that have no outcome yet.
+    fn live<'a>(&'a self, which: &'a Which) -> impl Iterator<Item = (LifeId, &'a Life<L, W, A>)> {
+        self.lives().filter(move |(_, l)| {
+            l.outcome.is_none()
                 && match which {
                     Which::All => true,
                     Which::Room(id) => l.key.id == *id,
                     Which::Tag(tag) => l.tag.as_deref() == Some(&**tag),
-                    Which::Peer(peer) => l.legs.iter().any(|leg| leg.peer == *peer),
-                };
-            if hit && !l.crashed {
-                out.push(Output::ToRoom {
-                    life: *life,
-                    event: Event::Abort(reason.clone()),
-                });
-            }
-        }
+                    Which::Peer(peer) => l.legs.iter().any(|leg| leg.peer == *peer && !leg.closed),
+                }
+        })
+    }
+
+    fn abort_where(&mut self, which: &Which, reason: &Reason, out: &mut Vec<Output<L, W, A>>) {
+        out.extend(self.live(which).map(|(life, _)| Output::ToRoom {
+            life,
+            event: Event::Abort(reason.clone()),
+        }));
         let waiting: Vec<(PeerRef, Offer)> = self
             .early
             .iter()
@@ -377,22 +383,12 @@ impl<L, W, A> ShardCore<L, W, A> {
 
     /// Whether `which` names this life, for counting before an abort.
     pub fn matching(&self, which: &Which) -> usize {
-        self.lives
-            .values()
-            .filter(|l| {
-                l.outcome.is_none()
-                    && match which {
-                        Which::All => true,
-                        Which::Room(id) => l.key.id == *id,
-                        Which::Tag(tag) => l.tag.as_deref() == Some(&**tag),
-                        Which::Peer(peer) => l.legs.iter().any(|leg| leg.peer == *peer),
-                    }
-            })
-            .count()
+        self.live(which).count()
     }
 
     fn tell_if_empty(&mut self, out: &mut Vec<Output<L, W, A>>) {
-        if self.shutting_down && self.lives.is_empty() {
+        if self.shutting_down && !self.told_empty && self.is_empty() {
+            self.told_empty = true;
             out.push(Output::Empty);
         }
     }

@@ -3,7 +3,7 @@
 use super::{LegRecord, Life, ShardCore};
 use crate::ids::{LegNo, LifeId, PeerRef};
 use crate::peer::message::Body;
-use crate::reason::Reason;
+use crate::reason::{Code, Reason};
 use crate::room::event::{Effect, Event, LegTerms};
 use crate::room::{Role, Room, StateName, receiver, sender};
 use crate::supervisor::custody::Custody;
@@ -149,8 +149,17 @@ impl<L, W, A> ShardCore<L, W, A> {
         let Some(l) = self.lives.get_mut(&life) else {
             return;
         };
+        if l.custody.is_sealed() {
+            // Its proof is on the way to the room: an answer from there could come too late.
+            let reason = Reason::new(Code::KeySpent, format!("room {} is ending", l.key));
+            return self.refuse_offer(peer, &offer, reason, out);
+        }
         let Ok(leg) = u16::try_from(l.legs.len()).map(LegNo) else {
-            return;
+            let reason = Reason::new(
+                Code::LimitReached,
+                format!("room {} was claimed 65536 times", l.key),
+            );
+            return self.refuse_offer(peer, &offer, reason, out);
         };
         let key = ClaimKey {
             peer,
@@ -164,6 +173,7 @@ impl<L, W, A> ShardCore<L, W, A> {
             gate: offer.gate,
             checksum: offer.checksum,
             closed: false,
+            ended: false,
         });
         l.pages += offer.pages;
         out.push(Output::ToRoom {
@@ -205,6 +215,7 @@ impl LegRecord {
             gate: 0,
             checksum: false,
             closed: false,
+            ended: false,
         }
     }
 }

@@ -1,0 +1,112 @@
+//! Random walks with everything that can go wrong, then a healing: all ends well, whatever came.
+
+use crate::model::world::{Action, Size, World};
+use kvroom_actors::room::Outcome;
+use proptest::prelude::*;
+
+const CHUNKS: &[(u32, u32)] = &[(0, 1), (1, 3), (3, 4)];
+
+fn size() -> impl Strategy<Value = Size> {
+    let faults = (0..3u32, 0..2u32, 0..4u32, any::<bool>());
+    (1..3usize, 1..3u32, any::<bool>(), faults).prop_map(
+        |(receivers, attempts, checksum, (losses, panics, aborts, failures))| Size {
+            receivers,
+            attempts,
+            checksum,
+            chunks: CHUNKS,
+            pushes: 8,
+            losses,
+            panics,
+            aborts,
+            at_once: false,
+            failures,
+        },
+    )
+}
+
+/// A step of the walk: mostly what happens by itself, now and then a caller, a fault or a clock.
+fn choose(world: &World, dice: u16) -> Option<Action> {
+    let (fair, calls) = (world.fair(), world.calls());
+    let pool = match dice % 32 {
+        0 => world.faults(),
+        1 => world.clocks(),
+        2..8 => calls,
+        _ => fair,
+    };
+    let at = usize::from(dice / 32);
+    pool.get(at.checked_rem(pool.len())?).cloned()
+}
+
+/// Everything is delivered; clocks run out only where nothing else can happen.
+fn heal(world: &mut World) {
+    world.size.attempts = 0;
+    world.size.failures = false;
+    for _ in 0..10_000 {
+        let next = world.fair().into_iter().next();
+        let next = next.or_else(|| {
+            let back = world.faults().into_iter();
+            back.into_iter().find(|a| matches!(a, Action::Back(_)))
+        });
+        let Some(action) = next.or_else(|| world.clocks().into_iter().next()) else {
+            return;
+        };
+        world.apply(&action);
+    }
+    panic!("the world does not come to rest");
+}
+
+fn check(world: &World) -> Result<(), TestCaseError> {
+    prop_assert!(world.truth.broken.is_empty(), "{:?}", world.truth.broken);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 4_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn whatever_happens_every_life_ends_once_and_every_lease_comes_back_on_proof(
+        size in size(),
+        dice in proptest::collection::vec(any::<u16>(), 0..220),
+    ) {
+        let mut world = World::new(size);
+        for dice in dice {
+            if let Some(action) = choose(&world, dice) {
+                world.apply(&action);
+                check(&world)?;
+            }
+        }
+        heal(&mut world);
+        check(&world)?;
+        prop_assert!(world.is_empty(), "something is left: {world:#?}");
+    }
+}
+
+/// The walk above would pass in a world where nothing ever works.
+#[test]
+fn without_faults_every_room_is_done() {
+    for (receivers, checksum) in [(1, false), (1, true), (2, false), (2, true)] {
+        let mut world = World::new(Size {
+            receivers,
+            attempts: 1,
+            checksum,
+            chunks: CHUNKS,
+            pushes: 3,
+            losses: 0,
+            panics: 0,
+            aborts: 0,
+            at_once: true,
+            failures: false,
+        });
+        while let Some(action) = world.calls().pop().or_else(|| world.fair().pop()) {
+            world.apply(&action);
+        }
+        assert!(world.is_empty() && world.truth.broken.is_empty());
+        let outcomes = world.truth.stories.values().map(|s| s.outcome.clone());
+        assert!(outcomes.into_iter().all(|o| o == Some(Outcome::Done)));
+        assert_eq!(world.truth.stories.len(), receivers + 1);
+    }
+}
