@@ -17,7 +17,7 @@
 //! nonces of the greetings it began with, and resumed only if both name the same one.
 
 use crate::ids::{Incarnation, PoolId};
-use kvroom_kernels::layout::{PoolLayout, explain};
+use kvroom_kernels::layout::{Mismatch, PoolLayout, explain};
 use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
@@ -247,7 +247,7 @@ pub fn accept(
             .find(|l| l.name == here.name);
         if let Some(what) = there
             .and_then(|there| explain(here, there).err())
-            .map(|what| what.to_string())
+            .map(|mismatch| in_words(&mismatch))
         {
             return Err(Refusal::Layout {
                 node: node(),
@@ -292,4 +292,13 @@ pub fn accept(
         capabilities,
         start: Start::Fresh { before },
     })
+}
+
+fn in_words(mismatch: &Mismatch) -> String {
+    let all: Vec<String> = mismatch
+        .differences
+        .iter()
+        .map(|d| format!("{} {} here, {} there", d.field, d.src, d.dst))
+        .collect();
+    all.join("; ")
 }

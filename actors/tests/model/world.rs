@@ -501,6 +501,7 @@ impl World {
                     tag,
                     gate: 0,
                     pages: 4,
+                    checksum: false,
                 },
                 terms: Ok(terms),
             },

@@ -237,6 +237,8 @@ fn a_ticket_posts_itself_once_however_it_ends() {
         landed_pieces: 1,
         refused_pieces: 1,
         errored: Some("first".into()),
+        checksum: 0,
+        told_bytes: 0,
     };
     assert_eq!(backs[0].facts, facts);
 }

@@ -1,5 +1,5 @@
 use super::*;
-use kvroom_kernels::layout::Order;
+use kvroom_kernels::layout::{Order, PoolKind};
 
 fn life(n: u64) -> Incarnation {
     Incarnation {

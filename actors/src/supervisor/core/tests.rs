@@ -146,6 +146,7 @@ impl Shard {
                 tag: tag(peer, no, key),
                 gate: 7,
                 pages: 5,
+                checksum: false,
             },
             terms: Ok(Arc::new(claim(receivers, rank, 0))),
         })

@@ -172,6 +172,7 @@ fn a_claim_that_the_layouts_cannot_serve_is_refused() {
             tag: tag(P, 1, key(0)),
             gate: 0,
             pages: 1,
+            checksum: false,
         },
         terms: Err(Code::LayoutMismatch.into()),
     });
