@@ -105,10 +105,10 @@ async fn abort_once(
     }
     let queued_bytes = released
         .landed
-        .wanted_bytes
+        .wanted
         .saturating_sub(released.landed.bytes);
     let destination = pair::only_lease(released, "receiver")?;
-    let source = pushed.released().await;
+    let source = pushed.released().await.ok_or_else(pair::source_kept)?;
     Ok((
         AbortTimes {
             answer,

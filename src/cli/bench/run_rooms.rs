@@ -82,11 +82,11 @@ async fn idle_memory(rooms: u64) -> Result<Idle, Failure> {
     for (receivers, senders) in held {
         for room in receivers {
             room.outcome().await;
-            room.released().await;
+            drop(room.released().await);
         }
         for room in senders {
             room.outcome().await;
-            room.released().await;
+            drop(room.released().await);
         }
     }
     let after = rss::settled(PATIENCE)?;
@@ -184,7 +184,6 @@ fn limits(rooms: u64) -> Limits {
         claims_per_peer: defaults
             .claims_per_peer
             .max(u32::try_from(rooms).unwrap_or(u32::MAX)),
-        claims_waiting_for_credit: defaults.claims_waiting_for_credit.max(rooms),
         frames_unacknowledged: defaults.frames_unacknowledged.max(4 * rooms),
         ..defaults
     }
