@@ -5,6 +5,7 @@
 
 pub mod ids;
 pub mod limits;
+pub mod memory;
 pub mod peer;
 pub mod reason;
 pub mod room;

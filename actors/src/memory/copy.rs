@@ -1,0 +1,192 @@
+//! The one place where bytes are copied between pools.
+//!
+//! Rules: a copy needs a writer inside the destination's gate and a live ticket of the source. It
+//! writes only pages of that target and reads only pages of that view; everything else is refused
+//! before a byte moves.
+#![allow(unsafe_code)] // The copy, and slices of a source.
+
+use super::held::Held;
+use super::pool::PoolMemory;
+use super::table::Inside;
+use super::ticket::{SourceView, Ticket};
+use std::cell::Cell;
+use std::fmt;
+use std::ptr::NonNull;
+
+/// Which end of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// Where bytes are read.
+    Source,
+    /// Where bytes are written.
+    Destination,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            End::Source => "source",
+            End::Destination => "destination",
+        })
+    }
+}
+
+/// Why a piece was not copied. No byte of it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// The claim has no such section.
+    #[error("the claim has no section {section}; this is a bug of the plan")]
+    NoSuchSection {
+        /// The section asked for.
+        section: u16,
+    },
+    /// The range is not within the pool.
+    #[error(
+        "{bytes} bytes at {offset} are outside the {end}'s pool of {pool_bytes} bytes; this is a bug of the plan"
+    )]
+    OutOfPool {
+        /// Which end.
+        end: End,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        bytes: u64,
+        /// Bytes of the pool.
+        pool_bytes: u64,
+    },
+    /// The range touches a page that is not lent for this.
+    #[error("the {end}'s page {page} is not one of those lent for this copy")]
+    NotLent {
+        /// Which end.
+        end: End,
+        /// The first such page.
+        page: u32,
+    },
+    /// Source and destination share bytes.
+    #[error("source and destination overlap in memory")]
+    Overlap,
+}
+
+impl Inside<'_> {
+    /// Copies `bytes` bytes from `source_offset` in the ticket's pool to `offset` in the pool of the
+    /// claim's section (`Rect::AUX`: its aux row), and counts them as landed. Offsets are in bytes
+    /// from the start of the pools; the range may span several pages that are neighbours there.
+    ///
+    /// Who plans the copies sees to it that two of them at the same time do not write the same byte.
+    ///
+    /// # Errors
+    ///
+    /// [`CopyError`]; nothing was copied.
+    pub fn copy_from(
+        &self,
+        section: u16,
+        offset: u64,
+        source: &Ticket,
+        source_offset: u64,
+        bytes: u64,
+    ) -> Result<(), CopyError> {
+        let target = self.target();
+        let Some(to) = target.section(section) else {
+            return Err(CopyError::NoSuchSection { section });
+        };
+        let Some(from) = source.source() else {
+            unreachable!("a ticket has its source until it is dropped");
+        };
+        let (to, len) = lent(
+            to.held(),
+            End::Destination,
+            offset,
+            bytes,
+            &source.target_cursor,
+        )?;
+        let (from, _) = lent(
+            from.held(),
+            End::Source,
+            source_offset,
+            bytes,
+            &source.source_cursor,
+        )?;
+        if from.addr().get() < to.addr().get() + len && to.addr().get() < from.addr().get() + len {
+            return Err(CopyError::Overlap);
+        }
+        // SAFETY:
+        // - Both ranges lie within their pools, whose memory the target and the view keep alive.
+        // - They do not overlap (checked above).
+        // - Source: its pages are held for reading until the ticket, which is borrowed here, is
+        //   gone. So no write lease of them exists, and nobody writes them.
+        // - Destination: its pages are held for writing by this target. Being inside its gate pins
+        //   the target, and as long as that lives the write lease gives no slices. So nobody reads
+        //   or writes them but writers inside gates of that same lease, which do not meet in a byte
+        //   (their plans are disjoint), and `Pool::observe`, which is made for that.
+        unsafe { copy(from, to, len) };
+        target.count(bytes);
+        Ok(())
+    }
+}
+
+impl SourceView {
+    /// Shows `bytes` bytes at `offset` of the pool, for a checksum at the sender.
+    #[allow(dead_code)] // For checksums.
+    pub(crate) fn with_bytes<R>(
+        &self,
+        offset: u64,
+        bytes: u64,
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, CopyError> {
+        let (start, len) = lent(self.held(), End::Source, offset, bytes, &Cell::new(0))?;
+        // SAFETY: within the pool's initialised memory; the pages are held for reading as long as
+        // this view lives, so nobody writes them.
+        Ok(f(unsafe {
+            std::slice::from_raw_parts(start.as_ptr(), len)
+        }))
+    }
+}
+
+impl Ticket {
+    /// Shows `bytes` bytes at `offset` of the source's pool, for a checksum at the sender.
+    #[allow(dead_code)] // For checksums.
+    pub(crate) fn with_source<R>(
+        &self,
+        offset: u64,
+        bytes: u64,
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, CopyError> {
+        match self.source() {
+            Some(view) => view.with_bytes(offset, bytes, f),
+            None => unreachable!("a ticket has its source until it is dropped"),
+        }
+    }
+}
+
+/// Checks a range against the pool and against the pages lent.
+fn lent(
+    held: &Held,
+    end: End,
+    offset: u64,
+    bytes: u64,
+    cursor: &Cell<usize>,
+) -> Result<(NonNull<u8>, usize), CopyError> {
+    let memory: &PoolMemory = held.memory();
+    let Some(at) = memory.at(offset, bytes) else {
+        return Err(CopyError::OutOfPool {
+            end,
+            offset,
+            bytes,
+            pool_bytes: memory.bytes(),
+        });
+    };
+    held.covers(offset, bytes, cursor)
+        .map_err(|page| CopyError::NotLent { end, page })?;
+    Ok(at)
+}
+
+/// The copy itself; the seam for one with streaming stores (which ends with an `sfence`).
+///
+/// # Safety
+///
+/// As for `std::ptr::copy_nonoverlapping`.
+unsafe fn copy(from: NonNull<u8>, to: NonNull<u8>, bytes: usize) {
+    // SAFETY: passed on to the caller.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), bytes) }
+}

@@ -1,0 +1,59 @@
+//! Pools, leases, gates, the copy itself, and the witnesses that let memory go.
+//!
+//! ```text
+//!   Pool ──lease_write──▶ WriteLease ──target_section──▶ Target ──open──▶ OpenGate
+//!     │                                                    ▲ enter            │ close
+//!     └──lease_read───▶ ReadLease ──source_view──▶ Ticket ─┴─ copy_from       ▼
+//!                                                    │ Drop               Closing ─▶ GateClosed
+//!                                                    ▼
+//!                                                 JobOver        both are witnesses
+//! ```
+//!
+//! Why safe code cannot make a lane write into memory that somebody else uses:
+//! 1. A page is held by one writer or by readers ([`lease_table`](LeaseError)); the hold ends when
+//!    the *last* of these is gone: the lease, a target section or a source view made from it. So a
+//!    custody that loses a lease keeps pages longer, and never shorter.
+//! 2. [`WriteLease`] gives slices only while no target section made from it exists. A section ends
+//!    with its [`Target`], and a target ends with its gate: closed, and nobody inside.
+//! 3. Bytes are copied in one place, `copy`: it writes only pages of the target it is inside of, and
+//!    reads only pages of the view in a live [`Ticket`].
+//! 4. The memory itself goes when the last pool handle, lease, section and view are gone.
+//!
+//! What is left to the rest of the crate: jobs that are at work at the same time do not name the
+//! same destination cell (the planner's parts are disjoint and coverage is checked), and claim
+//! numbers are not used twice.
+//!
+//! Where the unsafe is: `slots` (contents of a gate's slot), `pool` (the memory), `lease` (slices),
+//! `copy` (the copy), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
+//! `gate`, `free_list` and `lease_table` have none, and the loom tests run these files and `slots`.
+
+mod copy;
+mod free_list;
+mod gate;
+mod held;
+mod lease;
+mod lease_table;
+#[cfg(feature = "plant")]
+pub mod plant;
+mod pool;
+mod slots;
+mod sync;
+mod table;
+mod target;
+#[cfg(test)]
+mod tests;
+mod ticket;
+mod witness;
+
+pub use copy::CopyError;
+pub use gate::Refused;
+pub use held::Mode;
+pub use lease::{Lease, ReadLease, WriteLease};
+pub use lease_table::{Holder, LeaseError};
+pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
+pub use table::{
+    Closing, GateClosed, GateTable, GatesExhausted, Inside, NotOpened, OpenError, OpenGate,
+};
+pub use target::{Doorbell, Landed, Target, TargetSection};
+pub use ticket::{CancelFlag, Facts, JobBack, JobId, JobOver, SourceView, Ticket, TicketSink};
+pub use witness::{Proof, Withdrawn, Witness};

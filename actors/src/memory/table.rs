@@ -1,0 +1,252 @@
+//! The gates of a node: claims open them, lanes enter them, and each ends with a witness.
+//!
+//! ```text
+//!   open ──▶ OpenGate ──close──▶ Closing ──try_finish──▶ GateClosed (the witness)
+//!               │                  │  ▲         │ somebody is inside
+//!               └── dropped ──┬────┘  └─────────┘ again when the doorbell rings, or on a tick
+//!                             ▼
+//!          no witness; the slot is recycled, and the target let go, when it is empty
+//! ```
+//!
+//! Rules: each of the three is move-only and made only by the one before it, so a witness exists
+//! only for a gate that was closed with nobody inside. `slots` and `gate` have the mechanism.
+
+use super::gate::{OpenRefused, Refused};
+use super::slots::{Entered, NotOpened as SlotNotOpened, Occupant, Owner, Slots};
+use super::target::{Doorbell, Landed, Target};
+use crate::ids::ClaimNo;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+impl Occupant for Target {
+    type Bell = Arc<dyn Doorbell>;
+
+    fn bell(&self) -> Self::Bell {
+        Arc::clone(self.doorbell())
+    }
+
+    fn ring(bell: Self::Bell, number: u64) {
+        // On a lane's thread, perhaps while it unwinds; the owner's tick makes up for a lost ring.
+        if catch_unwind(AssertUnwindSafe(|| bell.ring(ClaimNo(number)))).is_err() {
+            tracing::error!(number, "a gate's doorbell panicked");
+        }
+    }
+}
+
+/// Every slot of the table is open or draining.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("all {limit} gates of this node are open or draining (limit `gates`)")]
+pub struct GatesExhausted {
+    /// How many the table has.
+    pub limit: usize,
+}
+
+/// Why a gate was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotOpened {
+    /// No slot is free.
+    #[error(transparent)]
+    Exhausted(#[from] GatesExhausted),
+    /// The number is not one of a claim.
+    #[error("{0} does not fit a gate: numbers go from 1 to 2^48 - 1; this is a bug of the caller")]
+    BadNumber(ClaimNo),
+    /// The slot's last claim had this number.
+    #[error("the number of {0} was used before; this is a bug of the caller")]
+    NumberReused(ClaimNo),
+}
+
+/// A gate was not opened; the target comes back.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub struct OpenError {
+    /// Why.
+    pub why: NotOpened,
+    /// What was to be opened.
+    pub target: Box<Target>,
+}
+
+/// The gates of a node.
+pub struct GateTable {
+    slots: Arc<Slots<Target>>,
+}
+
+impl GateTable {
+    /// A table of `slots` gates, at least 1 and at most 2^24 - 1. Unused ones take no resident
+    /// memory.
+    pub fn new(slots: usize) -> Arc<GateTable> {
+        Arc::new(GateTable {
+            slots: Arc::new(Slots::new(slots)),
+        })
+    }
+
+    /// Opens a gate for claim `number`, which no gate of this table has had before.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] hands the target back.
+    pub fn open(&self, number: ClaimNo, target: Target) -> Result<OpenGate, OpenError> {
+        match Slots::open(&self.slots, number.0, Box::new(target)) {
+            Ok(owner) => Ok(OpenGate { owner }),
+            Err((why, target)) => {
+                let why = match why {
+                    SlotNotOpened::Exhausted => NotOpened::Exhausted(GatesExhausted {
+                        limit: self.slots.len(),
+                    }),
+                    SlotNotOpened::Gate(OpenRefused::BadNumber) => NotOpened::BadNumber(number),
+                    SlotNotOpened::Gate(OpenRefused::NumberReused | OpenRefused::NotVacant) => {
+                        NotOpened::NumberReused(number)
+                    }
+                };
+                Err(OpenError { why, target })
+            }
+        }
+    }
+
+    /// Lets a lane in to write one bounded piece for claim `number`, whose gate is in `slot`.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`]: the claim's gate is closed, or the slot is not (or not any more) that claim's.
+    pub fn enter(&self, slot: u32, number: ClaimNo) -> Result<Inside<'_>, Refused> {
+        Ok(Inside {
+            entered: self.slots.enter(slot, number.0)?,
+        })
+    }
+}
+
+impl fmt::Debug for GateTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GateTable")
+            .field("slots", &self.slots.len())
+            .finish()
+    }
+}
+
+/// An open gate. Dropping it closes it; its slot is used again when it is empty, never before.
+#[must_use = "dropping an open gate closes it, and no witness of that is made"]
+pub struct OpenGate {
+    owner: Owner<Target>,
+}
+
+impl OpenGate {
+    /// Where lanes find it.
+    pub fn slot(&self) -> u32 {
+        self.owner.index()
+    }
+
+    /// Whose it is.
+    pub fn number(&self) -> ClaimNo {
+        ClaimNo(self.owner.number())
+    }
+
+    /// What has landed so far.
+    pub fn landed(&self) -> Landed {
+        self.owner.contents().landed()
+    }
+
+    /// Lets nobody in any more.
+    pub fn close(self) -> Closing {
+        self.owner.close();
+        Closing { owner: self.owner }
+    }
+}
+
+/// A closed gate that may still have writers inside.
+///
+/// Dropping it gives up the witness, not the safety: the target is let go and the slot used again
+/// by the last writer that leaves.
+#[must_use = "without `try_finish` no witness is made"]
+pub struct Closing {
+    owner: Owner<Target>,
+}
+
+impl Closing {
+    /// Where it is.
+    pub fn slot(&self) -> u32 {
+        self.owner.index()
+    }
+
+    /// Whose it is.
+    pub fn number(&self) -> ClaimNo {
+        ClaimNo(self.owner.number())
+    }
+
+    /// What has landed so far.
+    pub fn landed(&self) -> Landed {
+        self.owner.contents().landed()
+    }
+
+    /// The witness, if nobody is inside. Cheap; also to be tried on a tick.
+    ///
+    /// # Errors
+    ///
+    /// The gate itself, if somebody is.
+    pub fn try_finish(self) -> Result<GateClosed, Closing> {
+        let number = self.number();
+        match self.owner.try_finish() {
+            Ok(target) => {
+                // The target is dropped before the witness exists, so the leases it was made of are
+                // whole again by then.
+                let landed = target.landed();
+                drop(target);
+                Ok(GateClosed { number, landed })
+            }
+            Err(owner) => Err(Closing { owner }),
+        }
+    }
+}
+
+/// The witness that claim `number` writes nothing any more in this process: its gate is closed and
+/// nobody is inside. Every write that went through it happens before the witness was made.
+#[derive(Debug, PartialEq, Eq)]
+pub struct GateClosed {
+    number: ClaimNo,
+    landed: Landed,
+}
+
+impl GateClosed {
+    /// Whose gate it was.
+    pub fn number(&self) -> ClaimNo {
+        self.number
+    }
+
+    /// All that landed through it.
+    pub fn landed(&self) -> Landed {
+        self.landed
+    }
+}
+
+/// A writer inside a gate. Held for one bounded piece; dropping it leaves. It cannot be sent to
+/// another thread, so a future that holds it across an await is not `Send`.
+///
+/// ```compile_fail,E0277
+/// fn must_be_send<T: Send>() {}
+/// must_be_send::<kvroom_actors::memory::Inside<'static>>();
+/// ```
+pub struct Inside<'t> {
+    entered: Entered<'t, Target>,
+}
+
+impl Inside<'_> {
+    /// Where the claim's writers may write.
+    pub fn target(&self) -> &Target {
+        self.entered.contents()
+    }
+
+    /// Whose gate it is.
+    pub fn number(&self) -> ClaimNo {
+        ClaimNo(self.entered.number())
+    }
+}
+
+macro_rules! debug_with_number {
+    ($($name:ident $(<$life:lifetime>)?),*) => {$(
+        impl fmt::Debug for $name $(<$life>)? {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($name)).field("number", &self.number()).finish()
+            }
+        }
+    )*};
+}
+debug_with_number!(OpenGate, Closing, Inside<'_>);

@@ -1,0 +1,238 @@
+//! What a copy job carries, and the witness that it is over.
+//!
+//! ```text
+//!   ReadLease ──source_view──▶ Ticket ──▶ lane ──▶ dropped, however that happens
+//!                                                    │ the view goes first
+//!                                                    ▼
+//!                                  TicketSink::returned(JobBack { facts, witness: JobOver })
+//! ```
+//!
+//! Rules: the source can be read only through a live ticket. A ticket posts itself from `Drop`,
+//! once: finished, refused, cancelled, or lost in a panic. A forgotten ticket never posts, and its
+//! lease stays quarantined: that is right, since nobody can say what became of it.
+
+use super::held::Held;
+use super::pool::PoolMemory;
+use crate::ids::{LegNo, LifeId};
+use std::cell::Cell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Which job of which leg of which room's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobId {
+    /// The sender room's life.
+    pub life: LifeId,
+    /// Its leg.
+    pub leg: LegNo,
+    /// Counted by the room; means nothing here.
+    pub job: u64,
+}
+
+/// What became of a job's pieces. Four different facts: a piece landed, was refused by the gate, or
+/// went wrong; what is none of these was not tried.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Bytes written at the destination.
+    pub landed_bytes: u64,
+    /// Pieces written at the destination.
+    pub landed_pieces: u64,
+    /// Pieces that the gate refused.
+    pub refused_pieces: u64,
+    /// What went wrong first, if anything did.
+    pub errored: Option<String>,
+}
+
+/// Asks a job's lane to stop before its next piece. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct CancelFlag(Arc<AtomicBool>);
+
+impl CancelFlag {
+    /// Not cancelled.
+    pub fn new() -> Self {
+        CancelFlag::default()
+    }
+
+    /// Cancels every job that carries this flag.
+    pub fn cancel(&self) {
+        // Relaxed: a hint. What is proven rests on tickets and gates, never on this.
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Pages of one pool that a job may read. Keeps them held.
+pub struct SourceView {
+    held: Arc<Held>,
+}
+
+impl SourceView {
+    pub(super) fn new(held: Arc<Held>) -> Self {
+        SourceView { held }
+    }
+
+    pub(super) fn held(&self) -> &Held {
+        &self.held
+    }
+
+    /// The pool's memory.
+    pub fn memory(&self) -> &PoolMemory {
+        self.held.memory()
+    }
+
+    /// The pages, in the lease's order.
+    pub fn pages(&self) -> &[u32] {
+        self.held.pages()
+    }
+}
+
+impl fmt::Debug for SourceView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceView")
+            .field("pool", &self.memory().layout().name)
+            .field("pages", &self.pages())
+            .finish()
+    }
+}
+
+/// Where tickets come back to.
+pub trait TicketSink: Send + Sync {
+    /// A job is over. Called once for each ticket, from its `Drop`, on the lane's thread; must not
+    /// block and must not lose it.
+    fn returned(&self, back: JobBack);
+}
+
+/// A job that came back.
+#[derive(Debug)]
+pub struct JobBack {
+    /// Which.
+    pub id: JobId,
+    /// What became of its pieces.
+    pub facts: Facts,
+    /// Whether the lane said that it did all of it. False if it was cancelled, refused or lost.
+    pub finished: bool,
+    /// The proof that it is over.
+    pub witness: JobOver,
+}
+
+/// The witness that a job will never read or write again. Made only where a [`Ticket`] ends.
+#[derive(Debug, PartialEq, Eq)]
+pub struct JobOver {
+    id: JobId,
+}
+
+impl JobOver {
+    /// Which job it was.
+    pub fn id(&self) -> JobId {
+        self.id
+    }
+}
+
+/// What a copy job carries: the right to read its source, and the duty to say when it is over.
+#[must_use = "dropping a ticket ends its job"]
+pub struct Ticket {
+    id: JobId,
+    /// `None` only within `Drop`.
+    source: Option<SourceView>,
+    cancel: CancelFlag,
+    facts: Facts,
+    finished: bool,
+    sink: Arc<dyn TicketSink>,
+    /// Where the last page was found in the source's and in the destination's list.
+    pub(super) source_cursor: Cell<usize>,
+    pub(super) target_cursor: Cell<usize>,
+}
+
+impl Ticket {
+    /// A ticket for job `id`; `sink` hears of its end.
+    pub fn new(
+        id: JobId,
+        source: SourceView,
+        cancel: CancelFlag,
+        sink: Arc<dyn TicketSink>,
+    ) -> Self {
+        Ticket {
+            id,
+            source: Some(source),
+            cancel,
+            facts: Facts::default(),
+            finished: false,
+            sink,
+            source_cursor: Cell::new(0),
+            target_cursor: Cell::new(0),
+        }
+    }
+
+    /// Which job.
+    pub fn id(&self) -> JobId {
+        self.id
+    }
+
+    /// Whether its lane should stop before the next piece.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    /// What became of its pieces so far.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Counts a piece that landed.
+    pub fn landed(&mut self, bytes: u64) {
+        self.facts.landed_pieces += 1;
+        self.facts.landed_bytes += bytes;
+    }
+
+    /// Counts a piece that the gate refused.
+    pub fn refused(&mut self) {
+        self.facts.refused_pieces += 1;
+    }
+
+    /// Notes what went wrong; the first text is kept.
+    pub fn errored(&mut self, what: impl Into<String>) {
+        self.facts.errored.get_or_insert_with(|| what.into());
+    }
+
+    /// Ends the job as done in full.
+    pub fn finish(mut self) {
+        self.finished = true;
+    }
+
+    pub(super) fn source(&self) -> Option<&SourceView> {
+        self.source.as_ref()
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // Before the witness exists: who has it may turn the lease to other use.
+        drop(self.source.take());
+        let back = JobBack {
+            id: self.id,
+            facts: std::mem::take(&mut self.facts),
+            finished: self.finished,
+            witness: JobOver { id: self.id },
+        };
+        // Perhaps while a lane unwinds: a second panic would abort the process.
+        if catch_unwind(AssertUnwindSafe(|| self.sink.returned(back))).is_err() {
+            tracing::error!(id = ?self.id, "a ticket's sink panicked; its lease stays quarantined");
+        }
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket")
+            .field("id", &self.id)
+            .field("cancelled", &self.is_cancelled())
+            .field("facts", &self.facts)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,84 @@
+//! Proofs that memory may be used again: each can be made only where the thing it says happens.
+
+use super::table::GateClosed;
+use super::ticket::JobOver;
+use crate::ids::ClaimNo;
+use std::fmt;
+
+/// The receipt that a claim was withdrawn before it was sent: no other node ever heard of it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Withdrawn {
+    claim: ClaimNo,
+}
+
+impl Withdrawn {
+    /// Only for the session core, where it takes a claim out of its queue unsent.
+    #[allow(dead_code)] // For the session core.
+    pub(crate) fn new(claim: ClaimNo) -> Self {
+        Withdrawn { claim }
+    }
+
+    /// Which claim.
+    pub fn claim(&self) -> ClaimNo {
+        self.claim
+    }
+}
+
+/// One proof, move-only: it is used up by returning the lease it was made for.
+///
+/// `PeerDrained`, `PathFenced`, `SourceFenced` and `WriterDead` become variants together with the
+/// fabrics that can make them; until then nothing can claim them.
+#[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Witness {
+    /// The claim was never sent.
+    NeverSubmitted(Withdrawn),
+    /// These jobs are over: the lanes handed back every one of them.
+    Jobs(Vec<JobOver>),
+    /// The claim's gate is closed and nobody is inside.
+    GateClosed(GateClosed),
+}
+
+impl Witness {
+    /// What kind of proof it is.
+    pub fn proof(&self) -> Proof {
+        match self {
+            Witness::NeverSubmitted(_) => Proof::NeverSubmitted,
+            Witness::Jobs(_) => Proof::Completed,
+            Witness::GateClosed(_) => Proof::GateClosed,
+        }
+    }
+}
+
+/// The kinds of proof, as reports name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Proof {
+    /// Nothing was ever sent.
+    NeverSubmitted,
+    /// The fabric completed it and flushed.
+    Completed,
+    /// The addressed incarnation answered that it is out.
+    PeerDrained,
+    /// The gate is closed and nobody is inside.
+    GateClosed,
+    /// The path was destroyed in a way that stops writes.
+    PathFenced,
+    /// The path was destroyed in a way that stops reads.
+    SourceFenced,
+    /// The writing process is dead, on this host, and it wrote with the CPU only.
+    WriterDead,
+}
+
+impl fmt::Display for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Proof::NeverSubmitted => "NeverSubmitted",
+            Proof::Completed => "Completed",
+            Proof::PeerDrained => "PeerDrained",
+            Proof::GateClosed => "GateClosed",
+            Proof::PathFenced => "PathFenced",
+            Proof::SourceFenced => "SourceFenced",
+            Proof::WriterDead => "WriterDead",
+        })
+    }
+}
