@@ -21,6 +21,7 @@ impl Model for OneRoom {
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
         actions.extend(world.fair());
         actions.extend(world.calls());
+        actions.extend(world.aborts());
         actions.extend(world.clocks());
         actions.extend(world.faults());
     }
