@@ -109,7 +109,7 @@ fn one_room_with_a_panic_keeps_the_contract() {
     let states = search(
         "panic",
         Size {
-            aborts: 1,
+            aborts: 0,
             panics: 1,
             checksum: true,
             ..SIZE
