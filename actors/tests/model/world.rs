@@ -150,7 +150,7 @@ impl World {
                 all.push(Action::Start(node));
             }
         }
-        for ((node, life), story) in &self.truth.stories {
+        for ((_, life), story) in &self.truth.stories {
             if story.role == Role::Sender && !self.finished.contains(life) {
                 let next = self.next_chunk(*life);
                 if self.budget.pushes > 0 {
@@ -162,11 +162,26 @@ impl World {
                     all.push(Action::Finish(*life));
                 }
             }
-            if self.budget.aborts > 0 && story.outcome.is_none() {
-                all.push(Action::Abort(*node, *life));
-            }
         }
         all
+    }
+
+    /// Rooms that their callers may abort.
+    pub(crate) fn aborts(&self) -> Vec<Action> {
+        let live = self.truth.stories.iter();
+        let live = live.filter(|(_, s)| s.outcome.is_none() && self.budget.aborts > 0);
+        live.map(|((node, life), _)| Action::Abort(*node, *life))
+            .collect()
+    }
+
+    /// From now on callers only finish what they began, and nothing fails.
+    pub(crate) fn calm(&mut self) {
+        self.size.attempts = 0;
+        self.size.failures = false;
+        self.size.pushes += 1_000;
+        self.budget.pushes += 1_000;
+        self.budget.losses = 0;
+        self.budget.panics = 0;
     }
 
     /// Clocks that may run out.
@@ -234,7 +249,7 @@ impl World {
             Action::Core(node) => self.core(*node),
             Action::Room(node) => self.nodes[*node].step_room(),
             Action::Number(i) => self.number(*i),
-            Action::ToSender(i) => self.to_sender(*i),
+            Action::ToSender(i) => self.deliver_to_sender(*i),
             Action::ToReceiver(i) => {
                 if let Some(Msg::Body(body)) = self.sessions[*i].to_receiver.pop_front() {
                     self.tell(
@@ -409,11 +424,7 @@ impl World {
     fn output(&mut self, node: usize, output: Out) {
         match output {
             Output::OpenClaim { life, leg, .. } => self.open_claim(node, life, leg),
-            Output::WithdrawClaim { life, leg, .. } => {
-                if self.sessions[node - 1].withdraw(life, leg) {
-                    self.not_opened(node, life, leg, Code::Requested);
-                }
-            }
+            Output::WithdrawClaim { life, leg, .. } => self.withdraw(node, life, leg),
             Output::CloseGate { life, leg } => {
                 if let Some(claim) = self.plane.close(node, life, leg) {
                     self.gate_empty(claim);
@@ -464,6 +475,12 @@ impl World {
         }
     }
 
+    fn withdraw(&mut self, node: usize, life: LifeId, leg: LegNo) {
+        if self.sessions[node - 1].withdraw(life, leg) {
+            self.not_opened(node, life, leg, Code::Requested);
+        }
+    }
+
     fn not_opened(&mut self, node: usize, life: LifeId, leg: LegNo, code: Code) {
         let input = Input::ClaimNotOpened {
             life,
@@ -492,7 +509,7 @@ impl World {
         self.sessions[i].send_to_sender(Msg::Claim { tag, terms });
     }
 
-    fn to_sender(&mut self, i: usize) {
+    fn deliver_to_sender(&mut self, i: usize) {
         let peer = PeerRef(i as u32 + 1);
         let input = match self.sessions[i].to_sender.pop_front() {
             Some(Msg::Claim { tag, terms }) => Input::Claim {
