@@ -23,7 +23,10 @@ pub struct RoomKey {
 impl RoomKey {
     /// The key of `attempt` of room `id`.
     pub fn new(id: u64, attempt: u32) -> Self {
-        RoomKey { id: RoomId(id), attempt }
+        RoomKey {
+            id: RoomId(id),
+            attempt,
+        }
     }
 }
 
@@ -114,7 +117,10 @@ pub struct Tick(pub u64);
 impl Tick {
     /// This moment plus `d`, saturating at the end of time (584 years).
     pub fn after(self, d: std::time::Duration) -> Tick {
-        Tick(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
+        Tick(
+            self.0
+                .saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 
     /// How long after `earlier` this moment is; zero if it is not after it.

@@ -88,13 +88,21 @@ impl Reason {
 
     /// A reason on this node.
     pub fn new(code: Code, text: impl Into<String>) -> Self {
-        Reason { code, side: Side::Local, text: clip(text.into()) }
+        Reason {
+            code,
+            side: Side::Local,
+            text: clip(text.into()),
+        }
     }
 
     /// The same reason as the node at the other end of the wire sees it.
     #[must_use]
     pub fn from_peer(self) -> Self {
-        Reason { code: self.code, side: Side::Peer, text: clip(self.text) }
+        Reason {
+            code: self.code,
+            side: Side::Peer,
+            text: clip(self.text),
+        }
     }
 }
 
@@ -125,7 +133,11 @@ impl fmt::Display for Reason {
 
 impl From<Code> for Reason {
     fn from(code: Code) -> Self {
-        Reason { code, side: Side::Local, text: String::new() }
+        Reason {
+            code,
+            side: Side::Local,
+            text: String::new(),
+        }
     }
 }
 

@@ -3,9 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A set of (section, layer, page) cells, as disjoint rectangles in a canonical order.
-#[derive(
-    Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
-)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Coverage {
     rects: Vec<Rect>,
 }
