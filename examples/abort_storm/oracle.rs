@@ -27,6 +27,10 @@ pub(crate) trait PageStore: Send + Sync {
     fn read(&self, layer: u32, page: u32, into: &mut [u8]);
     /// Overwrites the cell.
     fn write(&self, layer: u32, page: u32, bytes: &[u8]);
+    /// Whether the engine's own table agrees that nobody has the page now.
+    fn is_free(&self, _page: u32) -> bool {
+        true
+    }
 }
 
 /// The sizes that the oracle has to know.
@@ -292,7 +296,15 @@ impl Book {
             let mut found = Vec::new();
             for layer in 0..shape.layers {
                 store.read(layer, page, &mut cell);
-                let seen = judge(&self.origins, record, layer, &cell, &mut self.scratch);
+                let again = |into: &mut [u8]| store.read(layer, page, into);
+                let seen = judge(
+                    &self.origins,
+                    record,
+                    layer,
+                    &cell,
+                    &mut self.scratch,
+                    &again,
+                );
                 if seen != Seen::default() {
                     found.push((layer, seen));
                 }
@@ -328,8 +340,17 @@ struct Seen {
     torn: bool,
 }
 
-/// Judges one cell of a destination page by its record.
-fn judge(origins: &[Origin], page: &Page, layer: u32, cell: &[u8], scratch: &mut [u8]) -> Seen {
+/// Judges one cell of a destination page by its record. A word that was read in the middle of a
+/// change looks like nothing that was ever written: such words are read once more, with `again`,
+/// and count if they are still the same.
+fn judge(
+    origins: &[Origin],
+    page: &Page,
+    layer: u32,
+    cell: &[u8],
+    scratch: &mut [u8],
+    again: &dyn Fn(&mut [u8]),
+) -> Seen {
     let own = page.source.map(|(_, stamp)| stamp);
     if own.is_some_and(|stamp| stamp::holds(stamp, layer, cell, scratch)) {
         return Seen::default();
@@ -340,6 +361,7 @@ fn judge(origins: &[Origin], page: &Page, layer: u32, cell: &[u8], scratch: &mut
     let mut seen = Seen::default();
     let poison = Words::new(page.poison, layer);
     let source = own.map(|stamp| Words::new(stamp, layer));
+    let mut read_again = false;
     for (index, bytes) in cell.chunks_exact(8).enumerate() {
         let word = stamp::word(bytes);
         if source.as_ref().is_some_and(|words| words.at(index) == word) {
@@ -348,6 +370,15 @@ fn judge(origins: &[Origin], page: &Page, layer: u32, cell: &[u8], scratch: &mut
         if word == poison.at(index) {
             seen.missing += if page.done { 8 } else { 0 };
             continue;
+        }
+        if Words::new(stamp::stamp_of(word), layer).at(index) != word {
+            if !read_again {
+                again(scratch);
+                read_again = true;
+            }
+            if scratch.get(index * 8..index * 8 + 8) != Some(bytes) {
+                continue;
+            }
         }
         match foreign(origins, page, layer, index, word) {
             Foreign::OwnTorn => seen.torn = true,

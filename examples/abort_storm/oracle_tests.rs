@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::pages::Pages;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const SHAPE: Shape = Shape {
     layers: 2,
@@ -195,4 +196,44 @@ fn a_page_given_back_by_who_does_not_own_it_changes_nothing() {
             source: 1
         })
     );
+}
+
+/// Shows a word in the middle of a change, once.
+struct Blurred {
+    pages: Pages,
+    blurs: AtomicU32,
+}
+
+impl PageStore for Blurred {
+    fn read(&self, layer: u32, page: u32, into: &mut [u8]) {
+        self.pages.read(layer, page, into);
+        let left = self.blurs.load(Ordering::Relaxed);
+        if layer == 0 && page == 1 && left > 0 {
+            self.blurs.store(left - 1, Ordering::Relaxed);
+            into[12] ^= 0xff;
+        }
+    }
+
+    fn write(&self, layer: u32, page: u32, bytes: &[u8]) {
+        self.pages.write(layer, page, bytes);
+    }
+}
+
+#[test]
+fn a_word_that_is_read_in_the_middle_of_a_change_is_read_again_before_it_counts() {
+    let pages = || Pages::new(SHAPE.layers, SHAPE.destination_pages, SHAPE.page_bytes);
+    for (blurs, late_bytes) in [(1, 0), (2, 8)] {
+        let blurred = Blurred {
+            pages: pages(),
+            blurs: AtomicU32::new(0),
+        };
+        let oracle = Oracle::new(SHAPE, &blurred, &pages());
+        blurred.blurs.store(blurs, Ordering::Relaxed);
+        oracle.scan(1, 1, &blurred);
+        assert_eq!(
+            oracle.findings().late_bytes,
+            late_bytes,
+            "blurred {blurs} times"
+        );
+    }
 }

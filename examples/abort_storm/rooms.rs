@@ -67,6 +67,10 @@ impl PageStore for PoolStore {
             Err(error) => tracing::error!(layer, page, %error, "the oracle cannot write a page"),
         }
     }
+
+    fn is_free(&self, page: u32) -> bool {
+        self.pool.lease_write(&[page]).is_ok()
+    }
 }
 
 struct Shared {

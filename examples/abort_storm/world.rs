@@ -198,6 +198,17 @@ impl World {
         Some(free.split_off(rest))
     }
 
+    /// A page that the engine said is back and still has in its table is not used again; at the
+    /// end it is what the engine lends out and nobody has.
+    fn put_free(&self, side: Side, pages: &[u32], store: &dyn PageStore) {
+        let free: Vec<u32> = pages
+            .iter()
+            .copied()
+            .filter(|&page| store.is_free(page))
+            .collect();
+        self.free(side).extend(free);
+    }
+
     fn free(&self, side: Side) -> MutexGuard<'_, Vec<u32>> {
         let [decode, prefill] = &self.free;
         let list = if side == Side::Decode {
@@ -236,7 +247,7 @@ impl Listener for World {
         };
         self.oracle
             .destination_back(no, pages, done, &*self.destination);
-        self.free(Side::Decode).extend(pages);
+        self.put_free(Side::Decode, pages, &*self.destination);
     }
 
     fn source_back(&self, no: RoomNo, pages: &[u32], at: Instant) {
@@ -246,6 +257,6 @@ impl Listener for World {
             log.prefill.out = log.prefill.out.saturating_sub(pages.len() as u32);
             log.prefill.back = Some(at);
         }
-        self.free(Side::Prefill).extend(pages);
+        self.put_free(Side::Prefill, pages, &*self.source);
     }
 }
