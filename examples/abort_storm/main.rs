@@ -22,7 +22,7 @@ mod oracle;
 mod pages;
 mod prefill;
 mod report;
-// mod rooms;  (when the library has its API)
+mod rooms;
 mod runs;
 mod shared_dict;
 mod stamp;

@@ -1,12 +1,13 @@
 //! From options to reports: which engines run, on what load, and how it is printed.
 
 use crate::driver::{self, Verdict};
-use crate::engine::{Engine, Listener};
+use crate::engine::Engine;
 use crate::load::{Load, TURNS};
 use crate::options::{EngineKind, FabricKind, Options, Plant};
-use crate::oracle::PageStore;
+use crate::oracle::Shape;
 use crate::pages::Pages;
 use crate::report::{self, Report};
+use crate::rooms::{PoolStore, Rooms};
 use crate::shared_dict::SharedDict;
 use crate::storms::Script;
 use crate::trace::{self, TraceError};
@@ -89,23 +90,13 @@ fn one(
 ) -> Result<Finished, RunError> {
     let shape = script.shape(load.page_tokens);
     let (world, engine) = match kind {
-        EngineKind::SharedDict => {
-            let pages = |count| Arc::new(Pages::new(shape.layers, count, shape.page_bytes));
-            let (destination, source) = (pages(shape.destination_pages), pages(shape.source_pages));
-            let stores: (Arc<dyn PageStore>, Arc<dyn PageStore>) =
-                (destination.clone(), source.clone());
-            let world = Arc::new(World::new(shape, &script.rooms, stores.0, stores.1));
-            let listener: Arc<dyn Listener> = world.clone();
-            let engine =
-                SharedDict::start(shape, source, destination, listener, script.pace.slow_take);
-            let engine: Box<dyn Engine> = Box::new(engine.map_err(|why| RunError::Start {
-                engine: name(kind),
-                why: why.to_string(),
-            })?);
-            (world, engine)
-        }
-        EngineKind::Rooms => rooms_engine(options)?,
-    };
+        EngineKind::SharedDict => shared_dict(shape, script),
+        EngineKind::Rooms => rooms(shape, script, options.plant),
+    }
+    .map_err(|why| RunError::Start {
+        engine: name(kind),
+        why,
+    })?;
     let bar = progress_bar(kind);
     let verdict = driver::run(script, &world, &*engine, &|ended, all| {
         bar.set_length(all as u64);
@@ -120,11 +111,24 @@ fn one(
     })
 }
 
-/// Stand-in until the rooms engine is plugged in here.
-fn rooms_engine(_options: &Options) -> Result<(Arc<World>, Box<dyn Engine>), RunError> {
-    Err(RunError::Usage(
-        "the rooms engine is not built in yet; use --engine shared-dict",
-    ))
+type Started = (Arc<World>, Box<dyn Engine>);
+
+fn shared_dict(shape: Shape, script: &Script) -> Result<Started, String> {
+    let pages = |count| Arc::new(Pages::new(shape.layers, count, shape.page_bytes));
+    let (destination, source) = (pages(shape.destination_pages), pages(shape.source_pages));
+    let world = World::new(shape, &script.rooms, destination.clone(), source.clone());
+    let (world, slow_take) = (Arc::new(world), script.pace.slow_take);
+    let engine = SharedDict::start(shape, source, destination, world.clone(), slow_take);
+    Ok((world, Box::new(engine.map_err(|error| error.to_string())?)))
+}
+
+fn rooms(shape: Shape, script: &Script, plant: Option<Plant>) -> Result<Started, String> {
+    let destination = Arc::new(PoolStore::new(shape, shape.destination_pages)?);
+    let source = Arc::new(PoolStore::new(shape, shape.source_pages)?);
+    let world = World::new(shape, &script.rooms, destination.clone(), source.clone());
+    let (world, slow_take) = (Arc::new(world), script.pace.slow_take);
+    let engine = Rooms::start(shape, source, destination, world.clone(), slow_take, plant)?;
+    Ok((world, Box::new(engine)))
 }
 
 fn report(kind: EngineKind, options: &Options, load: &Load, verdict: &Verdict) -> Report {
