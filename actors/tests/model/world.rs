@@ -234,7 +234,7 @@ impl World {
             Action::Core(node) => self.core(*node),
             Action::Room(node) => self.nodes[*node].step_room(),
             Action::Number(i) => self.number(*i),
-            Action::ToSender(i) => self.to_sender(*i),
+            Action::ToSender(i) => self.deliver_to_sender(*i),
             Action::ToReceiver(i) => {
                 if let Some(Msg::Body(body)) = self.sessions[*i].to_receiver.pop_front() {
                     self.tell(
@@ -409,11 +409,7 @@ impl World {
     fn output(&mut self, node: usize, output: Out) {
         match output {
             Output::OpenClaim { life, leg, .. } => self.open_claim(node, life, leg),
-            Output::WithdrawClaim { life, leg, .. } => {
-                if self.sessions[node - 1].withdraw(life, leg) {
-                    self.not_opened(node, life, leg, Code::Requested);
-                }
-            }
+            Output::WithdrawClaim { life, leg, .. } => self.withdraw(node, life, leg),
             Output::CloseGate { life, leg } => {
                 if let Some(claim) = self.plane.close(node, life, leg) {
                     self.gate_empty(claim);
@@ -464,6 +460,12 @@ impl World {
         }
     }
 
+    fn withdraw(&mut self, node: usize, life: LifeId, leg: LegNo) {
+        if self.sessions[node - 1].withdraw(life, leg) {
+            self.not_opened(node, life, leg, Code::Requested);
+        }
+    }
+
     fn not_opened(&mut self, node: usize, life: LifeId, leg: LegNo, code: Code) {
         let input = Input::ClaimNotOpened {
             life,
@@ -492,7 +494,7 @@ impl World {
         self.sessions[i].send_to_sender(Msg::Claim { tag, terms });
     }
 
-    fn to_sender(&mut self, i: usize) {
+    fn deliver_to_sender(&mut self, i: usize) {
         let peer = PeerRef(i as u32 + 1);
         let input = match self.sessions[i].to_sender.pop_front() {
             Some(Msg::Claim { tag, terms }) => Input::Claim {

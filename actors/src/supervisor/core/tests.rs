@@ -274,10 +274,10 @@ fn said(out: &[Out], to: PeerRef) -> Vec<&'static str> {
 /// The code of the first `Failed` or `Abort` said.
 fn told(out: &[Out]) -> Option<Code> {
     out.iter().find_map(|o| match o {
-        Output::ToPeer { body, .. } => match body {
-            Body::Failed { reason, .. } | Body::Abort { reason, .. } => Some(reason.code),
-            _ => None,
-        },
+        Output::ToPeer {
+            body: Body::Failed { reason, .. } | Body::Abort { reason, .. },
+            ..
+        } => Some(reason.code),
         _ => None,
     })
 }
