@@ -18,7 +18,8 @@ pub struct Limits {
     pub early_claims_per_peer: usize,
     /// Claims that a peer may have open towards this node (the credit it is given).
     pub claims_per_peer: u32,
-    /// Claims of this node that wait for a peer's credit, per peer.
+    /// Claims of this node that wait for a peer's credit, per peer. Not enforced yet: what waits is
+    /// bounded by `rooms` times the senders of a room.
     pub claims_waiting_for_credit: usize,
     /// Pages that draining rooms of one peer may hold before new claims to it are refused.
     pub quarantined_pages_per_peer: u64,
