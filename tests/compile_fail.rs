@@ -5,7 +5,5 @@
 
 #[test]
 fn what_is_lent_to_a_room_cannot_be_touched() {
-    let cases = trybuild::TestCases::new();
-    cases.pass("tests/compile_fail/pass/*.rs");
-    cases.compile_fail("tests/compile_fail/*.rs");
+    trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
 }
