@@ -1,4 +1,5 @@
 //! The examples do what they say. Runs what `cargo test` has built beside the tests.
+#![allow(clippy::unwrap_used)] // Tests and their helpers.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
 //! The README says what is true: its tables, its snippet, its commands and its links.
+#![allow(clippy::unwrap_used)] // Tests and their helpers.
 
 use kvroom::{Deadlines, Limits};
 use std::path::Path;

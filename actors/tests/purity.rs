@@ -1,6 +1,7 @@
 //! The pure parts stay pure, and `unsafe` stays where it is.
 //!
 //! Reads the sources: comments and literals are taken out first, so that only code counts.
+#![allow(clippy::unwrap_used)] // Tests and their helpers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
