@@ -30,7 +30,6 @@ fn every_limit_is_in_the_table_with_its_default() {
         chunks_in_flight,
         early_claims_per_peer,
         claims_per_peer,
-        claims_waiting_for_credit,
         quarantined_pages_per_peer,
         spent_keys,
         receivers,
@@ -46,10 +45,6 @@ fn every_limit_is_in_the_table_with_its_default() {
         ("chunks_in_flight", chunks_in_flight as u64),
         ("early_claims_per_peer", early_claims_per_peer as u64),
         ("claims_per_peer", claims_per_peer.into()),
-        (
-            "claims_waiting_for_credit",
-            claims_waiting_for_credit as u64,
-        ),
         ("quarantined_pages_per_peer", quarantined_pages_per_peer),
         ("spent_keys", spent_keys as u64),
         ("receivers", receivers.into()),

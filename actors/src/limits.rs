@@ -8,19 +8,18 @@ use std::time::Duration;
 /// How much of everything one node holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Rooms alive or draining on this node, both roles together. `start` waits when it is reached.
+    /// Rooms alive or draining on this node, both roles together; claims that wait for a peer's
+    /// credit are among them. `start` waits when it is reached.
     pub rooms: usize,
     /// Gates, and with them claims, that can be open or draining at once on this node.
     pub gates: usize,
     /// Chunks of one sender room that were pushed and have not landed on every leg.
     pub chunks_in_flight: usize,
-    /// Claims from one peer that wait for a local `send`.
+    /// Claims from one peer that wait for a local `send`. As large as the credit, so that a peer that
+    /// keeps to its credit is never refused for this.
     pub early_claims_per_peer: usize,
     /// Claims that a peer may have open towards this node (the credit it is given).
     pub claims_per_peer: u32,
-    /// Claims of this node that wait for a peer's credit, per peer. Not enforced yet: what waits is
-    /// bounded by `rooms` times the senders of a room.
-    pub claims_waiting_for_credit: usize,
     /// Pages that draining rooms of one peer may hold before new claims to it are refused.
     pub quarantined_pages_per_peer: u64,
     /// Outcomes of ended rooms that are remembered, so that a used key is refused.
@@ -45,9 +44,8 @@ impl Default for Limits {
             rooms: 65_536,
             gates: 65_536,
             chunks_in_flight: 1_024,
-            early_claims_per_peer: 4_096,
+            early_claims_per_peer: 16_384,
             claims_per_peer: 16_384,
-            claims_waiting_for_credit: 65_536,
             quarantined_pages_per_peer: 1 << 20,
             spent_keys: 1_000_000,
             receivers: 256,

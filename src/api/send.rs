@@ -16,8 +16,8 @@ use kvroom_actors::supervisor::attached::{Attached, ChunkSlot, Lent, RealInput};
 use kvroom_actors::supervisor::custody::Held;
 use kvroom_actors::supervisor::io::{Input, Start, StartRole};
 use kvroom_kernels::layout::PoolKind;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, TryAcquireError, oneshot};
 
@@ -43,7 +43,8 @@ pub struct SendRoom {
     inbox: Inbox,
     node: Node,
     receivers: u16,
-    window: Arc<Semaphore>,
+    /// Made with the first slot: many rooms are registered long before their first chunk.
+    window: OnceLock<Arc<Semaphore>>,
     chunks: AtomicU32,
     /// `finish` + 1, or 0.
     finished: AtomicU64,
@@ -153,14 +154,13 @@ impl SendBuilder {
         inbox
             .put(Inbound::Core(Input::Start(Box::new(start))))
             .map_err(|_| StartErrorKind::NodeStopped)?;
-        let window = Arc::new(Semaphore::new(shared_node.limits.chunks_in_flight));
         let room = SendRoom {
             key,
             life,
             shared,
             inbox,
             receivers: self.receivers,
-            window,
+            window: OnceLock::new(),
             chunks: AtomicU32::new(0),
             finished: AtomicU64::new(0),
             node,
@@ -216,7 +216,7 @@ impl SendRoom {
     /// The room is over.
     pub async fn reserve(&self) -> Result<Slot<'_>, Ended> {
         let slot = async {
-            let window = Arc::clone(&self.window).acquire_owned().await.ok()?;
+            let window = Arc::clone(self.window()).acquire_owned().await.ok()?;
             let jobs = Arc::clone(&self.node.shared().jobs)
                 .acquire_many_owned(u32::from(self.receivers))
                 .await
@@ -248,7 +248,7 @@ impl SendRoom {
                 .ended(Outcome::Aborted(Code::NodeShutdown.into()))
                 .into(),
         };
-        let window = Arc::clone(&self.window)
+        let window = Arc::clone(self.window())
             .try_acquire_owned()
             .map_err(|e| full(e, "chunks_in_flight", limits.chunks_in_flight))?;
         let jobs = Arc::clone(&self.node.shared().jobs)
@@ -423,6 +423,11 @@ impl SendRoom {
 
     pub(super) fn put(&self, input: RealInput) -> Result<(), Inbound> {
         self.inbox.put(Inbound::Core(input))
+    }
+
+    fn window(&self) -> &Arc<Semaphore> {
+        self.window
+            .get_or_init(|| Arc::new(Semaphore::new(self.node.shared().limits.chunks_in_flight)))
     }
 
     pub(super) fn life(&self) -> LifeId {

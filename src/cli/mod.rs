@@ -14,7 +14,6 @@ mod doctor;
 mod exit;
 mod log;
 mod output;
-#[cfg(any())]
 mod pair;
 mod proc;
 

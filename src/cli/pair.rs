@@ -201,3 +201,8 @@ fn lease(pool: &Option<Pool>, whose: &str, pages: &[u32]) -> Result<WriteLease, 
     pool.lease_write(pages)
         .map_err(failed(&format!("cannot lease {whose} pages")))
 }
+
+/// The node kept a source lease that it had no reason to keep.
+pub(crate) fn source_kept() -> Failure {
+    Failure::Failed("the source lease of a request that is over did not come back".to_owned())
+}

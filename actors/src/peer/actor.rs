@@ -16,7 +16,7 @@ use super::pipe::PipeEnd;
 use super::session::{Admit, Received, Session, SessionLimits};
 use super::terms::{LocalPool, terms_of};
 use super::wire::{self, Bounds, FrameReader};
-use crate::ids::{ClaimId, Incarnation, LegNo, LifeId, PeerRef, PoolId, RoomId};
+use crate::ids::{ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, PoolId, RoomId};
 use crate::memory::{GateTable, Target, Withdrawn};
 use crate::reason::{Code, Reason};
 use crate::room::event::LegTerms;
@@ -30,7 +30,9 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Frames in one batch of the pipe.
-const BATCH: usize = 512;
+const BATCH: usize = 128;
+/// Bytes that a batch usually fits in.
+const BATCH_BYTES: usize = 16 << 10;
 
 /// A claim that a shard wants opened.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ pub(crate) enum Command {
     Open(Box<OpenRequest>),
     Withdraw(LifeId, LegNo),
     Say(Body),
-    ClaimEnded,
+    ClaimEnded(ClaimNo),
 }
 
 #[derive(Message)]
@@ -118,6 +120,8 @@ pub(crate) struct PeerActor {
     /// Claims that wait for a credit, in order.
     waiting: BTreeMap<u64, Box<OpenRequest>>,
     waiting_at: HashMap<(LifeId, LegNo), u64>,
+    /// The highest claim number that the peer named in earlier sessions.
+    floor: ClaimNo,
     next_waiting: u64,
     flushing: bool,
     /// Told when a session is up or gone.
@@ -161,6 +165,7 @@ impl PeerActor {
             transports: 0,
             waiting: BTreeMap::new(),
             waiting_at: HashMap::new(),
+            floor: ClaimNo(0),
             next_waiting: 0,
             flushing: false,
             watch,
@@ -174,6 +179,9 @@ impl PeerActor {
     fn command(&mut self, command: Command) {
         match command {
             Command::Open(request) => match &self.link {
+                Some(link) if self.waiting.is_empty() && link.session.credit_available() > 0 => {
+                    self.open(*request);
+                }
                 Some(_) => {
                     let at = self.next_waiting;
                     self.next_waiting += 1;
@@ -213,8 +221,11 @@ impl PeerActor {
                     }
                 }
             }
-            Command::ClaimEnded => {
-                if let Some(link) = &mut self.link {
+            Command::ClaimEnded(number) => {
+                // A claim of an earlier session has no credit in this one.
+                if let Some(link) = &mut self.link
+                    && number > self.floor
+                {
                     link.session.claim_ended();
                 }
             }
@@ -223,61 +234,68 @@ impl PeerActor {
 
     /// Opens waiting claims while the peer's credit lasts.
     fn open_waiting(&mut self) {
-        while let Some(link) = &mut self.link
+        while let Some(link) = &self.link
             && link.session.credit_available() > 0
             && let Some((_, request)) = self.waiting.pop_first()
         {
             self.waiting_at.remove(&(request.life, request.leg));
-            let OpenRequest {
+            self.open(*request);
+        }
+    }
+
+    /// The number, the gate and the place in the queue: one step.
+    fn open(&mut self, request: OpenRequest) {
+        let Some(link) = &mut self.link else {
+            let reason = Reason::from(Code::SessionLost);
+            return self.not_opened(request, reason);
+        };
+        let OpenRequest {
+            life,
+            leg,
+            mut claim,
+            target,
+        } = request;
+        let room = claim.tag.room.id;
+        let number = self.node.new_claim();
+        let opened = match self.node.gates.open(number, target) {
+            Ok(gate) => {
+                claim.tag.id = ClaimId {
+                    receiver: self.node.incarnation,
+                    sender: self.incarnation,
+                    number,
+                };
+                claim.gate = gate.slot();
+                let tag = claim.tag;
+                match link.session.open_claim(number, claim) {
+                    Ok(()) => Ok((tag, gate)),
+                    Err(refused) => {
+                        // Nobody was told of the gate; dropped, it closes and lets its target go.
+                        drop(gate);
+                        Err(Reason::new(Code::SessionLost, refused.to_string()))
+                    }
+                }
+            }
+            Err(error) => Err(Reason::new(
+                Code::LimitReached,
+                format!("{error}: raise Limits::gates or start fewer rooms at once"),
+            )),
+        };
+        let says = match opened {
+            Ok((tag, gate)) => SessionSays::Opened {
                 life,
                 leg,
-                mut claim,
-                target,
-            } = *request;
-            let shard =
-                self.shards[NodeShared::shard_of(claim.tag.room.id, self.shards.len())].clone();
-            // The number, the gate and the place in the queue: one step.
-            let number = self.node.new_claim();
-            let opened = match self.node.gates.open(number, target) {
-                Ok(gate) => {
-                    claim.tag.id = ClaimId {
-                        receiver: self.node.incarnation,
-                        sender: self.incarnation,
-                        number,
-                    };
-                    claim.gate = gate.slot();
-                    let tag = claim.tag;
-                    match link.session.open_claim(number, claim) {
-                        Ok(()) => Ok((tag, gate)),
-                        Err(refused) => {
-                            drop(gate);
-                            Err(Reason::new(Code::SessionLost, refused.to_string()))
-                        }
-                    }
-                }
-                Err(error) => Err(Reason::new(
-                    Code::LimitReached,
-                    format!("{error}: raise Limits::gates or start fewer rooms at once"),
-                )),
-            };
-            shard.do_send(match opened {
-                Ok((tag, gate)) => SessionSays::Opened {
-                    life,
-                    leg,
-                    tag,
-                    gate,
-                },
-                Err(reason) => {
-                    let witness = Withdrawn::new(number);
-                    SessionSays::NotOpened {
-                        life,
-                        leg,
-                        reason,
-                        witness,
-                    }
-                }
-            });
-        }
+                tag,
+                gate,
+            },
+            Err(reason) => SessionSays::NotOpened {
+                life,
+                leg,
+                reason,
+                witness: Withdrawn::new(number),
+            },
+        };
+        // From inside, one for each claim of an admitted room.
+        self.shard(room).do_send(says);
     }
 
     fn not_opened(&mut self, request: OpenRequest, reason: Reason) {
@@ -315,7 +333,7 @@ impl PeerActor {
         {
             match link.tx.clone().try_reserve() {
                 Ok(permit) => {
-                    let mut bytes = Vec::new();
+                    let mut bytes = Vec::with_capacity(BATCH_BYTES);
                     let mut broken = None;
                     link.session.transmit_with(BATCH, |frame| {
                         if let Err(error) = wire::encode_frame_ref(frame, &mut bytes, limit) {
@@ -450,6 +468,7 @@ impl PeerActor {
         tracing::info!(peer = self.name, %reason, "session ended");
         // Claims whose frame was never handed over are aborted by their rooms like the others: their
         // gates are open and prove more than the receipt.
+        self.floor = self.floor.max(link.session.mark());
         drop(link.session.give_up());
         self.waiting_at.clear();
         for request in std::mem::take(&mut self.waiting).into_values() {
@@ -502,8 +521,11 @@ impl Handler<Attach> for PeerActor {
         };
         self.transports += 1;
         let transport = self.transports;
+        let mut session = Session::new(self.node.incarnation, self.incarnation, limits);
+        // What earlier sessions named is dead for ever.
+        session.note_abort(self.floor);
         self.link = Some(Link {
-            session: Session::new(self.node.incarnation, self.incarnation, limits),
+            session,
             tx: pipe.tx,
             reader: FrameReader::new(Bounds::from(&self.node.limits)),
             pools: theirs.pools.into_iter().collect(),

@@ -406,9 +406,10 @@ impl Threads {
         arbiter.spawn(async move {
             let mut batch = Vec::with_capacity(INBOX_BATCH);
             while rx.recv_many(&mut batch, INBOX_BATCH).await > 0 {
-                let full = std::mem::replace(&mut batch, Vec::with_capacity(INBOX_BATCH));
-                if shard.send(FromInbox(full)).await.is_err() {
-                    return;
+                let full = std::mem::take(&mut batch);
+                match shard.send(FromInbox(full)).await {
+                    Ok(emptied) => batch = emptied,
+                    Err(_) => return,
                 }
             }
         });

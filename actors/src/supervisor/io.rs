@@ -315,6 +315,8 @@ pub enum Output<L, W, A> {
     ClaimEnded {
         /// Whose.
         peer: PeerRef,
+        /// Which: a credit goes back in the session that the claim came in, and in no other.
+        number: ClaimNo,
     },
     /// Post a copy.
     Post {

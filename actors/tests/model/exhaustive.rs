@@ -21,6 +21,7 @@ impl Model for OneRoom {
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
         actions.extend(world.fair());
         actions.extend(world.calls());
+        actions.extend(world.aborts());
         actions.extend(world.clocks());
         actions.extend(world.faults());
     }
@@ -108,7 +109,7 @@ fn one_room_with_a_panic_keeps_the_contract() {
     let states = search(
         "panic",
         Size {
-            aborts: 1,
+            aborts: 0,
             panics: 1,
             checksum: true,
             ..SIZE

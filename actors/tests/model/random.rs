@@ -26,28 +26,26 @@ fn size() -> impl Strategy<Value = Size> {
 
 /// A step of the walk: mostly what happens by itself, now and then a caller, a fault or a clock.
 fn choose(world: &World, dice: u16) -> Option<Action> {
-    let (fair, calls) = (world.fair(), world.calls());
-    let pool = match dice % 32 {
-        0 => world.faults(),
-        1 => world.clocks(),
-        2..8 => calls,
-        _ => fair,
+    let pool = match dice % 256 {
+        0 => world.clocks(),
+        1..4 => world.faults(),
+        4..8 => world.aborts(),
+        8..72 => world.calls(),
+        _ => world.fair(),
     };
-    let at = usize::from(dice / 32);
+    let at = usize::from(dice / 256);
     pool.get(at.checked_rem(pool.len())?).cloned()
 }
 
-/// Everything is delivered; clocks run out only where nothing else can happen.
+/// Callers finish what they began, everything is delivered; clocks run out only where nothing else
+/// can happen.
 fn heal(world: &mut World) {
-    world.size.attempts = 0;
-    world.size.failures = false;
+    world.calm();
     for _ in 0..10_000 {
-        let next = world.fair().into_iter().next();
-        let next = next.or_else(|| {
-            let back = world.faults().into_iter();
-            back.into_iter().find(|a| matches!(a, Action::Back(_)))
-        });
-        let Some(action) = next.or_else(|| world.clocks().into_iter().next()) else {
+        // What is left of the faults is their healing.
+        let steps = [world.fair(), world.faults()].into_iter().flatten().next();
+        let steps = steps.or_else(|| world.calls().pop());
+        let Some(action) = steps.or_else(|| world.clocks().pop()) else {
             return;
         };
         world.apply(&action);

@@ -150,7 +150,7 @@ impl World {
                 all.push(Action::Start(node));
             }
         }
-        for ((node, life), story) in &self.truth.stories {
+        for ((_, life), story) in &self.truth.stories {
             if story.role == Role::Sender && !self.finished.contains(life) {
                 let next = self.next_chunk(*life);
                 if self.budget.pushes > 0 {
@@ -162,11 +162,26 @@ impl World {
                     all.push(Action::Finish(*life));
                 }
             }
-            if self.budget.aborts > 0 && story.outcome.is_none() {
-                all.push(Action::Abort(*node, *life));
-            }
         }
         all
+    }
+
+    /// Rooms that their callers may abort.
+    pub(crate) fn aborts(&self) -> Vec<Action> {
+        let live = self.truth.stories.iter();
+        let live = live.filter(|(_, s)| s.outcome.is_none() && self.budget.aborts > 0);
+        live.map(|((node, life), _)| Action::Abort(*node, *life))
+            .collect()
+    }
+
+    /// From now on callers only finish what they began, and nothing fails.
+    pub(crate) fn calm(&mut self) {
+        self.size.attempts = 0;
+        self.size.failures = false;
+        self.size.pushes += 1_000;
+        self.budget.pushes += 1_000;
+        self.budget.losses = 0;
+        self.budget.panics = 0;
     }
 
     /// Clocks that may run out.

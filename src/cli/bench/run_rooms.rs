@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Rooms in one call of the batch API.
-const BATCH: u64 = 2_048;
+const BATCH: u64 = 256;
 /// More than one idle whole room may take; for refusing before the machine swaps.
 const GENEROUS_BYTES_PER_ROOM: u64 = 6_144;
 /// How long to wait for idle memory to stop changing.
@@ -82,11 +82,11 @@ async fn idle_memory(rooms: u64) -> Result<Idle, Failure> {
     for (receivers, senders) in held {
         for room in receivers {
             room.outcome().await;
-            room.released().await;
+            drop(room.released().await);
         }
         for room in senders {
             room.outcome().await;
-            room.released().await;
+            drop(room.released().await);
         }
     }
     let after = rss::settled(PATIENCE)?;
@@ -184,7 +184,6 @@ fn limits(rooms: u64) -> Limits {
         claims_per_peer: defaults
             .claims_per_peer
             .max(u32::try_from(rooms).unwrap_or(u32::MAX)),
-        claims_waiting_for_credit: defaults.claims_waiting_for_credit.max(rooms),
         frames_unacknowledged: defaults.frames_unacknowledged.max(4 * rooms),
         ..defaults
     }

@@ -92,7 +92,7 @@ async fn transfer(
 
     pair::require_done(sender.outcome().await, "sender")?;
     let destination = pair::only_lease(receiver.released().await, "receiver")?;
-    let source = pushed.released().await;
+    let source = pushed.released().await.ok_or_else(pair::source_kept)?;
     Ok((time, source, destination))
 }
 

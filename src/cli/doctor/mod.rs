@@ -15,8 +15,6 @@ mod libraries;
 mod machine;
 mod report;
 mod self_test;
-#[cfg(any())]
-mod self_test_live;
 mod table;
 
 use super::args::DoctorArgs;

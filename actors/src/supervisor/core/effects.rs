@@ -255,7 +255,11 @@ impl<L, W, A> ShardCore<L, W, A> {
             };
             self.claims.remove(&key);
             if l.role == Role::Sender {
-                out.push(Output::ClaimEnded { peer: leg.peer });
+                let number = tag.id.number;
+                out.push(Output::ClaimEnded {
+                    peer: leg.peer,
+                    number,
+                });
             }
         }
         let leases = l.custody.give_back(&proof);

@@ -152,7 +152,8 @@ impl<L, W, A> ShardCore<L, W, A> {
                         landed: Coverage::new(),
                     };
                     out.push(Output::ToPeer { peer: w.peer, body });
-                    out.push(Output::ClaimEnded { peer });
+                    let number = tag.id.number;
+                    out.push(Output::ClaimEnded { peer, number });
                 } else {
                     // Dead for ever: it ended, or its abort overtook it.
                     if !self.keys.contains_key(&(tag.room, Role::Sender)) {

@@ -60,7 +60,7 @@ impl<L, W, A> ShardCore<L, W, A> {
         };
         self.lives.insert(
             life,
-            Life {
+            Box::new(Life {
                 key,
                 role: name,
                 tag,
@@ -73,7 +73,7 @@ impl<L, W, A> ShardCore<L, W, A> {
                 crashed: false,
                 summing: false,
                 attached,
-            },
+            }),
         );
         self.keys.insert((key, name), life);
         out.push(Output::Spawn { life, room });
@@ -167,6 +167,10 @@ impl<L, W, A> ShardCore<L, W, A> {
             number: offer.tag.id.number,
         };
         self.claims.insert(key, (life, leg));
+        if l.legs.capacity() == 0 {
+            // Most rooms have one leg.
+            l.legs.reserve_exact(1);
+        }
         l.legs.push(LegRecord {
             peer,
             claim: Some(offer.tag),
@@ -203,7 +207,8 @@ impl<L, W, A> ShardCore<L, W, A> {
                 landed: Coverage::new(),
             },
         });
-        out.push(Output::ClaimEnded { peer });
+        let number = tag.id.number;
+        out.push(Output::ClaimEnded { peer, number });
     }
 }
 
