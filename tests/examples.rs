@@ -55,6 +55,27 @@ fn two_nodes_moves_a_request_and_gets_an_aborted_lease_back_with_its_proof() {
 }
 
 #[test]
+fn abort_storm_knows_every_flag_that_the_readme_shows() {
+    let Some(path) = example("abort_storm") else {
+        return;
+    };
+    let help = Command::new(path).arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let readme = include_str!("../README.md");
+    let about = readme.split("It takes `--engine").nth(1).unwrap();
+    let about = format!("`--engine{}", about.split("An oracle").next().unwrap());
+    let spans: Vec<&str> = about.split('`').skip(1).step_by(2).collect();
+    assert_eq!(spans.len(), 8, "{spans:?}");
+    for span in spans {
+        let (flag, value) = span.split_once(' ').unwrap_or((span, ""));
+        assert!(help.contains(flag), "{flag} is not in {help}");
+        for word in value.split('|') {
+            assert!(help.contains(word), "{flag} {word} is not in {help}");
+        }
+    }
+}
+
+#[test]
 fn two_nodes_stays_under_eighty_lines() {
     let source = include_str!("../examples/two_nodes.rs");
     assert!(source.lines().count() < 80);
