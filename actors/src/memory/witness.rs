@@ -12,7 +12,8 @@ pub struct Withdrawn {
 }
 
 impl Withdrawn {
-    /// Only for the session core, where it takes a claim out of its queue unsent.
+    /// Only for the owner of a session, where it gives up a numbered claim whose frame was never
+    /// queued.
     pub(crate) fn new(claim: ClaimNo) -> Self {
         Withdrawn { claim }
     }
