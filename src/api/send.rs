@@ -16,7 +16,7 @@ use kvroom_actors::supervisor::attached::{Attached, ChunkSlot, Lent, RealInput};
 use kvroom_actors::supervisor::custody::Held;
 use kvroom_actors::supervisor::io::{Input, Start, StartRole};
 use kvroom_kernels::layout::PoolKind;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, TryAcquireError, oneshot};
@@ -46,8 +46,9 @@ pub struct SendRoom {
     /// Made with the first slot: many rooms are registered long before their first chunk.
     window: OnceLock<Arc<Semaphore>>,
     chunks: AtomicU32,
-    /// `finish` + 1, or 0.
-    finished: AtomicU64,
+    /// What `finish` said; it is said once.
+    finished: OnceLock<u64>,
+    detached: bool,
 }
 
 impl SendBuilder {
@@ -162,7 +163,8 @@ impl SendBuilder {
             receivers: self.receivers,
             window: OnceLock::new(),
             chunks: AtomicU32::new(0),
-            finished: AtomicU64::new(0),
+            finished: OnceLock::new(),
+            detached: false,
             node,
         };
         Ok(Launched { room, answer })
@@ -294,15 +296,10 @@ impl SendRoom {
                 return Err(FinishError { why, aux });
             }
         }
-        let said = total_tokens.saturating_add(1);
-        if let Err(before) =
-            self.finished
-                .compare_exchange(0, said, Ordering::Relaxed, Ordering::Relaxed)
-        {
-            return Err(FinishError {
-                why: FinishProblem::Twice(before - 1),
-                aux,
-            });
+        if self.finished.set(total_tokens).is_err() {
+            let before = self.finished.get().copied().unwrap_or(total_tokens);
+            let why = FinishProblem::Twice(before);
+            return Err(FinishError { why, aux });
         }
         let aux = aux.map(|lease| Lent::from(Lease::Read(lease)));
         let input = Input::Finish {
@@ -313,7 +310,7 @@ impl SendRoom {
         match self.put(input) {
             Ok(()) => Ok(()),
             Err(message) => {
-                let aux = match message {
+                let aux = match *message {
                     Inbound::Core(Input::Finish {
                         aux: Some(lent), ..
                     }) => match lent.lease {
@@ -370,9 +367,8 @@ impl SendRoom {
     }
 
     /// Lets the room go on without its handle. Its leases go back to their pools when it is over.
-    pub fn detach(self) {
-        self.finished.store(u64::MAX, Ordering::Relaxed);
-        drop(self);
+    pub fn detach(mut self) {
+        self.detached = true;
     }
 
     fn take(&self) -> Released<ReadLease> {
@@ -421,7 +417,7 @@ impl SendRoom {
         }
     }
 
-    pub(super) fn put(&self, input: RealInput) -> Result<(), Inbound> {
+    pub(super) fn put(&self, input: RealInput) -> Result<(), Box<Inbound>> {
         self.inbox.put(Inbound::Core(input))
     }
 
@@ -445,7 +441,7 @@ impl SendRoom {
 
 impl Drop for SendRoom {
     fn drop(&mut self) {
-        if self.finished.load(Ordering::Relaxed) != u64::MAX {
+        if !self.detached {
             self.end(Reason::new(Code::HandleDropped, "its handle was dropped"));
         }
     }

@@ -23,7 +23,7 @@ use crate::room::event::LegTerms;
 use crate::runtime::shared::{NodeShared, Pools};
 use crate::supervisor::actor::{PeerGone, PeerSays, SessionSays, Shard, ShardPeer};
 use crate::supervisor::early::Offer;
-use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, ResponseFuture};
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, ResponseFuture};
 use kvroom_kernels::layout::PoolLayout;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -72,8 +72,10 @@ pub(crate) struct Attach {
 #[rtype(result = "()")]
 pub(crate) struct GiveUp {
     pub(crate) reason: Reason,
-    /// Say goodbye first, and stop for good.
-    pub(crate) bye: bool,
+    /// Say goodbye first: whether every room had drained.
+    pub(crate) bye: Option<bool>,
+    /// This life of the peer never comes back.
+    pub(crate) for_good: bool,
 }
 
 /// This node's pools changed.
@@ -122,6 +124,8 @@ pub(crate) struct PeerActor {
     waiting_at: HashMap<(LifeId, LegNo), u64>,
     /// The highest claim number that the peer named in earlier sessions.
     floor: ClaimNo,
+    /// This life of the peer never comes back.
+    for_good: bool,
     next_waiting: u64,
     flushing: bool,
     /// Told when a session is up or gone.
@@ -166,6 +170,7 @@ impl PeerActor {
             waiting: BTreeMap::new(),
             waiting_at: HashMap::new(),
             floor: ClaimNo(0),
+            for_good: false,
             next_waiting: 0,
             flushing: false,
             watch,
@@ -421,11 +426,14 @@ impl PeerActor {
                 );
                 let pages = claim.sections.iter().map(|s| s.pages.len() as u64).sum();
                 let (tag, gate, checksum) = (claim.tag, claim.gate, claim.checksum);
+                let deadline_ms = claim.deadline_ms;
+                tracing::debug!(room = %tag.room, peer = self.name, trace = ?claim.trace, "claim arrived");
                 let offer = Offer {
                     tag,
                     gate,
                     pages,
                     checksum,
+                    deadline_ms,
                 };
                 put(
                     tag,
@@ -462,6 +470,16 @@ impl PeerActor {
         Ok(())
     }
 
+    fn tell_shards(&self, reason: &Reason) {
+        for shard in &self.shards {
+            shard.do_send(PeerGone {
+                peer: self.me,
+                for_good: self.for_good,
+                reason: reason.clone(),
+            });
+        }
+    }
+
     /// The session is over: its rooms end on this side, whatever waits is told so.
     fn give_up(&mut self, reason: Reason) {
         let Some(link) = self.link.take() else { return };
@@ -474,12 +492,7 @@ impl PeerActor {
         for request in std::mem::take(&mut self.waiting).into_values() {
             self.not_opened(*request, reason.clone());
         }
-        for shard in &self.shards {
-            shard.do_send(PeerGone {
-                peer: self.me,
-                reason: reason.clone(),
-            });
-        }
+        self.tell_shards(&reason);
         self.watch.send_replace(PeerState::Down(reason.to_string()));
     }
 }
@@ -651,16 +664,20 @@ impl Handler<GiveUp> for PeerActor {
     type Result = ();
 
     fn handle(&mut self, give_up: GiveUp, ctx: &mut Context<Self>) {
-        if give_up.bye {
+        if let Some(drained) = give_up.bye {
             if let Some(link) = &mut self.link {
                 // Refused only if the peer reads nothing; then it hears of the closed pipe.
-                let _ = link.session.queue(Body::Bye { drained: true });
+                let _ = link.session.queue(Body::Bye { drained });
             }
             self.flush(ctx);
         }
-        self.give_up(give_up.reason);
-        if give_up.bye {
-            ctx.stop();
+        self.for_good = give_up.for_good;
+        if self.link.is_some() {
+            self.give_up(give_up.reason);
+        } else if give_up.for_good {
+            self.tell_shards(&give_up.reason);
         }
+        // The actor itself stops when the last shard has let go of it, and not before it has
+        // answered all that they asked of it.
     }
 }

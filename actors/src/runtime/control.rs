@@ -125,8 +125,6 @@ pub(crate) struct State {
     pub(crate) hub: Option<LocalHub>,
     pub(crate) shards: Vec<(Addr<Shard>, ArbiterHandle)>,
     pub(crate) peers: BTreeMap<String, Known>,
-    /// Older lives of peers: their claims may still drain.
-    pub(crate) former: Vec<Known>,
     /// Names that this node is connecting to.
     connecting: Vec<String>,
     next_peer: u32,
@@ -151,7 +149,6 @@ impl State {
             hub,
             shards,
             peers: BTreeMap::new(),
-            former: Vec::new(),
             connecting: Vec::new(),
             next_peer: 0,
             pools,
@@ -191,7 +188,8 @@ impl State {
                     Code::PeerRestarted,
                     format!("node {:?} came back as a newer incarnation", theirs.node),
                 ),
-                bye: false,
+                bye: None,
+                for_good: true,
             });
         }
         let peer = PeerRef(self.next_peer);
@@ -213,9 +211,8 @@ impl State {
             info: info.clone(),
             addr: addr.clone(),
         };
-        if let Some(old) = self.peers.insert(theirs.node.clone(), known) {
-            self.former.push(old);
-        }
+        // An older life's actor is let go of; it stops when the shards have let go of it too.
+        self.peers.insert(theirs.node.clone(), known);
         (info, addr)
     }
 }
@@ -253,7 +250,11 @@ fn handle(state: &Shared, message: ControlMsg) {
         ControlMsg::Disconnect { peer, reason } => {
             let state = state.borrow();
             if let Some(known) = state.peers.values().find(|k| k.info.peer == peer) {
-                known.addr.do_send(GiveUp { reason, bye: false });
+                known.addr.do_send(GiveUp {
+                    reason,
+                    bye: None,
+                    for_good: false,
+                });
             }
         }
         ControlMsg::AddPool { pool, reply } => {

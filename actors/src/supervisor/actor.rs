@@ -68,8 +68,8 @@ impl Inbox {
     }
 
     /// Puts a message in. Hands it back if the shard has stopped.
-    pub fn put(&self, message: Inbound) -> Result<(), Inbound> {
-        self.tx.send(message).map_err(|e| e.0)
+    pub fn put(&self, message: Inbound) -> Result<(), Box<Inbound>> {
+        self.tx.send(message).map_err(|e| Box::new(e.0))
     }
 }
 
@@ -181,6 +181,8 @@ pub(crate) struct ShardPeer {
 #[rtype(result = "()")]
 pub(crate) struct PeerGone {
     pub(crate) peer: PeerRef,
+    /// This life of the peer never comes back.
+    pub(crate) for_good: bool,
     pub(crate) reason: Reason,
 }
 
@@ -276,7 +278,10 @@ impl Shard {
     fn output(&mut self, output: RealOutput, ctx: &mut Context<Self>) {
         match output {
             Output::Spawn { life, room } => {
-                let actor = RoomActor::new(life, room, ctx.address()).start();
+                let Some(key) = self.core.life(life).map(|l| l.key()) else {
+                    return;
+                };
+                let actor = RoomActor::new(life, key, room, ctx.address()).start();
                 self.actors += 1;
                 self.node.stats.add(&self.node.stats.started);
                 if let Some(attached) = self.core.attached(life) {
@@ -331,10 +336,17 @@ impl Shard {
                     self.timers.clear(life, &mut attached.armed, timer);
                 }
             }
-            Output::SetEarlyTimer { peer, tag } => {
-                let at = self.running.now().after(self.node.deadlines.early_claim);
+            Output::SetEarlyTimer {
+                peer,
+                tag,
+                within_ms,
+            } => {
+                let receiver_waits = Duration::from_millis(u64::from(within_ms));
+                let wait = self.node.deadlines.early_claim.min(receiver_waits);
+                let at = self.running.now().after(wait);
                 self.timers.set_early(peer, tag, at);
             }
+            Output::ClearEarlyTimer { peer, tag } => self.timers.clear_early(peer, tag),
             Output::Publish { life, outcome } => self.publish(life, outcome),
             Output::Return {
                 life,
@@ -709,7 +721,7 @@ impl Shard {
             carried: held,
             rest,
             end,
-            witness: Witness::Jobs(vec![witness]),
+            witness: Witness::Job(witness),
         };
         self.input(input, ctx);
     }
@@ -976,6 +988,9 @@ impl Handler<PeerGone> for Shard {
             },
             ctx,
         );
+        if gone.for_good {
+            self.peers.remove(&gone.peer);
+        }
         self.settle(ctx);
     }
 }

@@ -375,6 +375,15 @@ pub enum Output<L, W, A> {
         peer: PeerRef,
         /// Its name.
         tag: ClaimTag,
+        /// The receiver waits no longer than this, in milliseconds.
+        within_ms: u32,
+    },
+    /// The claim waits no more.
+    ClearEarlyTimer {
+        /// Whose claim.
+        peer: PeerRef,
+        /// Its name.
+        tag: ClaimTag,
     },
     /// Deliver the outcome. Once in a life.
     Publish {

@@ -6,7 +6,7 @@
 use crate::ids::{LifeId, PeerRef, Tick};
 use crate::peer::message::ClaimTag;
 use crate::room::event::Timer;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 /// Whose clock it is.
@@ -27,6 +27,7 @@ pub(crate) struct Armed([Option<Tick>; Timer::ALL.len()]);
 pub(crate) struct Timers {
     rooms: BTreeSet<(Tick, LifeId, Timer)>,
     early: BTreeMap<(Tick, u64), (PeerRef, ClaimTag)>,
+    early_at: HashMap<(PeerRef, ClaimTag), (Tick, u64)>,
     next_early: u64,
 }
 
@@ -40,8 +41,17 @@ impl Timers {
 
     /// Arms the clock of a waiting claim.
     pub(crate) fn set_early(&mut self, peer: PeerRef, tag: ClaimTag, at: Tick) {
-        self.early.insert((at, self.next_early), (peer, tag));
+        let place = (at, self.next_early);
         self.next_early += 1;
+        self.early.insert(place, (peer, tag));
+        self.early_at.insert((peer, tag), place);
+    }
+
+    /// Disarms the clock of a waiting claim.
+    pub(crate) fn clear_early(&mut self, peer: PeerRef, tag: ClaimTag) {
+        if let Some(place) = self.early_at.remove(&(peer, tag)) {
+            self.early.remove(&place);
+        }
     }
 
     /// Disarms a room's clock.
@@ -77,6 +87,7 @@ impl Timers {
             .is_some_and(|((at, _), _)| *at <= now)
         {
             let (_, (peer, tag)) = self.early.pop_first()?;
+            self.early_at.remove(&(peer, tag));
             return Some(Clock::Early(peer, tag));
         }
         None

@@ -188,6 +188,7 @@ impl<L, W, A> ShardCore<L, W, A> {
                 gate,
                 pages: 0,
                 checksum,
+                deadline_ms: 0,
             },
             reason,
             out,

@@ -376,6 +376,8 @@ impl<L, W, A> ShardCore<L, W, A> {
         for (peer, offer) in waiting {
             self.early
                 .take_claim(peer, offer.tag.room, offer.tag.id.number);
+            let tag = offer.tag;
+            out.push(Output::ClearEarlyTimer { peer, tag });
             self.aborted_early.insert(offer.tag.room, reason.clone());
             self.refuse_offer(peer, &offer, reason.clone(), out);
         }

@@ -87,6 +87,8 @@ impl<L, W, A> ShardCore<L, W, A> {
                 });
             }
             for w in self.early.take_room(key) {
+                let tag = w.offer.tag;
+                out.push(Output::ClearEarlyTimer { peer: w.peer, tag });
                 self.bind(life, w.peer, w.offer, w.terms, out);
             }
         }
