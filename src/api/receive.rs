@@ -232,7 +232,7 @@ impl ReceiveBuilder {
             key,
             tag: self.tag,
             pages,
-            attached,
+            attached: Box::new(attached),
             role,
         };
         let inbox = node.inbox(self.id).clone();

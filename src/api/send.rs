@@ -148,7 +148,7 @@ impl SendBuilder {
             key,
             tag: self.tag,
             pages: 0,
-            attached,
+            attached: Box::new(attached),
             role,
         };
         let inbox = node.inbox(self.id).clone();

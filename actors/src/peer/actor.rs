@@ -23,7 +23,10 @@ use crate::room::event::LegTerms;
 use crate::runtime::shared::{NodeShared, Pools};
 use crate::supervisor::actor::{PeerGone, PeerSays, SessionSays, Shard, ShardPeer};
 use crate::supervisor::early::Offer;
-use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, ResponseFuture};
+use actix::{
+    Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, ResponseActFuture,
+    ResponseFuture, WrapFuture,
+};
 use kvroom_kernels::layout::PoolLayout;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,8 +34,6 @@ use tokio::sync::mpsc;
 
 /// Frames in one batch of the pipe.
 const BATCH: usize = 128;
-/// Bytes that a batch usually fits in.
-const BATCH_BYTES: usize = 16 << 10;
 
 /// A claim that a shard wants opened.
 #[derive(Debug)]
@@ -128,6 +129,8 @@ pub(crate) struct PeerActor {
     for_good: bool,
     next_waiting: u64,
     flushing: bool,
+    /// Emptied lists, to be filled again.
+    spare: Vec<Vec<FromPeer>>,
     /// Told when a session is up or gone.
     watch: tokio::sync::watch::Sender<PeerState>,
 }
@@ -144,6 +147,9 @@ pub enum PeerState {
 struct Link {
     session: Session,
     tx: mpsc::Sender<Vec<u8>>,
+    /// Emptied buffers, on their way back to the other side, and back from it.
+    give: mpsc::Sender<Vec<u8>>,
+    spare: mpsc::Receiver<Vec<u8>>,
     reader: FrameReader,
     pools: BTreeMap<PoolId, PoolLayout>,
     /// Waits for room in the pipe.
@@ -173,6 +179,7 @@ impl PeerActor {
             for_good: false,
             next_waiting: 0,
             flushing: false,
+            spare: Vec::new(),
             watch,
         }
     }
@@ -338,7 +345,7 @@ impl PeerActor {
         {
             match link.tx.clone().try_reserve() {
                 Ok(permit) => {
-                    let mut bytes = Vec::with_capacity(BATCH_BYTES);
+                    let mut bytes = link.spare.try_recv().unwrap_or_default();
                     let mut broken = None;
                     link.session.transmit_with(BATCH, |frame| {
                         if let Err(error) = wire::encode_frame_ref(frame, &mut bytes, limit) {
@@ -366,33 +373,35 @@ impl PeerActor {
         }
     }
 
-    /// Takes in one batch; gives what is for the shards.
-    fn take(&mut self, bytes: &[u8], node: &NodeShared) -> Result<Batches, Reason> {
+    /// Takes in one batch; gives what is for the shards, and the session's end if it is in there.
+    fn take(&mut self, bytes: &[u8], node: &NodeShared) -> (Batches, Option<Reason>) {
         let pools = node.pools.borrow().clone();
         let mut out = Batches::new();
-        out.resize_with(self.shards.len(), Vec::new);
+        out.resize_with(self.shards.len(), || self.spare.pop().unwrap_or_default());
         let mut rest = bytes;
-        loop {
-            let Some(link) = &mut self.link else {
-                return Ok(out);
-            };
+        while let Some(link) = &mut self.link {
             let frame = match link.reader.read(&mut rest) {
                 Ok(Some(frame)) => frame,
-                Ok(None) => return Ok(out),
-                Err(error) => return Err(violation(error.to_string())),
+                Ok(None) => break,
+                Err(error) => return (out, Some(violation(error.to_string()))),
             };
-            match link.session.receive(frame) {
-                Ok(Received::Deliver(body)) => self.deliver(body, &pools, &mut out)?,
-                Ok(Received::Credit(_)) => self.open_waiting(),
-                Ok(Received::Duplicate | Received::Nothing) => {}
-                Ok(Received::OutOfOrder { expected }) => {
-                    return Err(violation(format!(
-                        "frame {expected} is missing on the pipe"
-                    )));
+            let end = match link.session.receive(frame) {
+                Ok(Received::Deliver(body)) => self.deliver(body, &pools, &mut out).err(),
+                Ok(Received::Credit(_)) => {
+                    self.open_waiting();
+                    None
                 }
-                Err(error) => return Err(violation(error.to_string())),
+                Ok(Received::Duplicate | Received::Nothing) => None,
+                Ok(Received::OutOfOrder { expected }) => Some(violation(format!(
+                    "frame {expected} is missing on the pipe"
+                ))),
+                Err(error) => Some(violation(error.to_string())),
+            };
+            if end.is_some() {
+                return (out, end);
             }
         }
+        (out, None)
     }
 
     fn deliver(&mut self, body: Body, pools: &Pools, out: &mut Batches) -> Result<(), Reason> {
@@ -540,6 +549,8 @@ impl Handler<Attach> for PeerActor {
         self.link = Some(Link {
             session,
             tx: pipe.tx,
+            give: pipe.give,
+            spare: pipe.spare,
             reader: FrameReader::new(Bounds::from(&self.node.limits)),
             pools: theirs.pools.into_iter().collect(),
             blocked: false,
@@ -587,42 +598,56 @@ impl Handler<Commands> for PeerActor {
 }
 
 impl Handler<Incoming> for PeerActor {
-    type Result = ResponseFuture<()>;
+    type Result = ResponseActFuture<Self, ()>;
 
-    fn handle(&mut self, incoming: Incoming, ctx: &mut Context<Self>) -> Self::Result {
-        if incoming.transport != self.transports {
-            return Box::pin(std::future::ready(()));
+    fn handle(&mut self, incoming: Incoming, _: &mut Context<Self>) -> Self::Result {
+        let Incoming {
+            transport,
+            mut bytes,
+        } = incoming;
+        if transport != self.transports {
+            return Box::pin(std::future::ready(()).into_actor(self));
         }
         let node = Arc::clone(&self.node);
-        let batches = match self.take(&incoming.bytes, &node) {
-            Ok(batches) => batches,
-            Err(reason) => {
-                self.give_up(reason);
-                return Box::pin(std::future::ready(()));
-            }
-        };
-        let peer = self.me;
-        let sent: Vec<_> = batches
-            .into_iter()
-            .enumerate()
-            .filter(|(_, items)| !items.is_empty())
-            .map(|(i, items)| self.shards[i].send(PeerSays { peer, items }))
-            .collect();
-        // Whatever the shards answer goes out with the acknowledgement; without an answer it goes
-        // by itself.
-        if let Some(link) = &self.link
-            && !self.flushing
-            && !link.blocked
-            && (link.session.has_output() || link.session.owes_ack())
-        {
-            self.flushing = true;
-            ctx.notify(Flush);
+        let (batches, end) = self.take(&bytes, &node);
+        bytes.clear();
+        if let Some(link) = &self.link {
+            let _ = link.give.try_send(bytes);
         }
-        Box::pin(async move {
-            for shard in sent {
-                let _ = shard.await;
+        let peer = self.me;
+        let mut sent = Vec::with_capacity(batches.len());
+        for (i, items) in batches.into_iter().enumerate() {
+            if items.is_empty() {
+                self.spare.push(items);
+            } else {
+                sent.push(self.shards[i].send(PeerSays { peer, items }));
             }
-        })
+        }
+        // What came before the end is heard before it.
+        if let Some(reason) = end {
+            self.give_up(reason);
+        }
+        let taken = async move {
+            let mut emptied = Vec::with_capacity(sent.len());
+            for shard in sent {
+                emptied.extend(shard.await.ok());
+            }
+            emptied
+        };
+        Box::pin(taken.into_actor(self).map(|emptied, me, ctx| {
+            me.spare.extend(emptied);
+            me.spare.truncate(me.shards.len());
+            // What the shards answered takes the acknowledgement along; without an answer it goes
+            // by itself.
+            if let Some(link) = &me.link
+                && !me.flushing
+                && !link.blocked
+                && (link.session.has_output() || link.session.owes_ack())
+            {
+                me.flushing = true;
+                ctx.notify(Flush);
+            }
+        }))
     }
 }
 

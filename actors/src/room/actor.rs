@@ -12,7 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(crate) struct RoomActor {
     life: LifeId,
     room: Option<Room<Witness>>,
-    span: tracing::Span,
+    /// Made only if somebody listens.
+    span: Option<Box<tracing::Span>>,
     shard: Addr<Shard>,
 }
 
@@ -32,7 +33,9 @@ pub(crate) struct Said {
 
 impl RoomActor {
     pub(crate) fn new(life: LifeId, key: RoomKey, room: Room<Witness>, shard: Addr<Shard>) -> Self {
-        let span = tracing::debug_span!("room", %key, role = %room.role(), life = life.0);
+        let span = tracing::enabled!(tracing::Level::DEBUG).then(|| {
+            Box::new(tracing::debug_span!("room", %key, role = %room.role(), life = life.0))
+        });
         RoomActor {
             life,
             room: Some(room),
@@ -52,7 +55,7 @@ impl Handler<Tell> for RoomActor {
     fn handle(&mut self, Tell(event): Tell, ctx: &mut Context<Self>) {
         let Some(room) = self.room.take() else { return };
         let name = event.name();
-        let _inside = self.span.enter();
+        let _inside = self.span.as_ref().map(|span| span.enter());
         tracing::trace!(event = name);
         let told = catch_unwind(AssertUnwindSafe(|| {
             let mut effects = Vec::new();

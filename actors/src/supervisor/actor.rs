@@ -88,7 +88,7 @@ impl std::fmt::Debug for Inbound {
 /// A shard.
 pub struct Shard {
     node: Arc<NodeShared>,
-    core: ShardCore<Lent, Witness, Attached>,
+    core: ShardCore<Lent, Witness, Box<Attached>>,
     actors: usize,
     peers: HashMap<PeerRef, PeerLink>,
     lanes: Vec<Addr<Lane>>,
@@ -101,7 +101,8 @@ pub struct Shard {
     alarm: Option<(Tick, SpawnHandle)>,
     /// Messages for peers, sent at the end of each turn.
     outgoing: Vec<(PeerRef, Vec<Command>)>,
-    work: VecDeque<RealOutput>,
+    /// What handling an output told the core in turn.
+    follow_up: VecDeque<RealInput>,
     scratch: Vec<RealOutput>,
     when_empty: Vec<oneshot::Sender<()>>,
     /// Gates that were closed with somebody inside.
@@ -137,6 +138,12 @@ impl Doorbell for Bell {
     }
 }
 
+/// Commands for a peer in one message: small enough that the allocator has them at hand.
+const COMMANDS: usize = 8;
+
+/// Outputs that a shard keeps room for between turns.
+const KEPT_OUTPUTS: usize = 1_024;
+
 /// How often a gate that is closed and not empty is looked at, should its bell not ring.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -145,8 +152,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 #[rtype(result = "Vec<Inbound>")]
 pub(crate) struct FromInbox(pub(crate) Vec<Inbound>);
 
+/// What a peer said. The answer is the emptied list, to be filled again.
 #[derive(Message)]
-#[rtype(result = "()")]
+#[rtype(result = "Vec<FromPeer>")]
 pub(crate) struct PeerSays {
     pub(crate) peer: PeerRef,
     pub(crate) items: Vec<FromPeer>,
@@ -209,7 +217,7 @@ impl Shard {
             running: Running::default(),
             alarm: None,
             outgoing: Vec::new(),
-            work: VecDeque::new(),
+            follow_up: VecDeque::new(),
             scratch: Vec::new(),
             when_empty: Vec::new(),
             stuck_gates: Vec::new(),
@@ -218,7 +226,7 @@ impl Shard {
     }
 
     /// The core, for questions.
-    pub fn core(&self) -> &ShardCore<Lent, Witness, Attached> {
+    pub fn core(&self) -> &ShardCore<Lent, Witness, Box<Attached>> {
         &self.core
     }
 
@@ -245,17 +253,34 @@ impl Shard {
 
     fn input(&mut self, input: RealInput, ctx: &mut Context<Self>) {
         let mut out = std::mem::take(&mut self.scratch);
-        self.core.handle(input, &mut out);
-        self.work.extend(out.drain(..));
+        let mut next = Some(input);
+        while let Some(input) = next {
+            self.core.handle(input, &mut out);
+            for output in out.drain(..) {
+                self.output(output, ctx);
+            }
+            next = self.follow_up.pop_front();
+        }
+        // One input can have a hundred thousand outputs; their room is given back.
+        if out.capacity() > KEPT_OUTPUTS {
+            out.shrink_to(KEPT_OUTPUTS);
+        }
         self.scratch = out;
-        while let Some(output) = self.work.pop_front() {
-            self.output(output, ctx);
+    }
+
+    /// What other handlers than `input` left to be told.
+    fn follow_up(&mut self, ctx: &mut Context<Self>) {
+        if let Some(input) = self.follow_up.pop_front() {
+            self.input(input, ctx);
         }
     }
 
     /// The end of a turn: what is for peers goes out, the next alarm is set.
     fn settle(&mut self, ctx: &mut Context<Self>) {
         for (peer, commands) in self.outgoing.drain(..) {
+            if commands.is_empty() {
+                continue;
+            }
             if let Some(link) = self.peers.get(&peer) {
                 // From inside, and bounded by the rooms that were admitted.
                 link.addr.do_send(Commands(commands));
@@ -269,9 +294,20 @@ impl Shard {
     }
 
     fn command(&mut self, peer: PeerRef, command: Command) {
-        match self.outgoing.iter_mut().find(|(p, _)| *p == peer) {
-            Some((_, commands)) => commands.push(command),
-            None => self.outgoing.push((peer, vec![command])),
+        let at = match self.outgoing.iter().position(|(p, _)| *p == peer) {
+            Some(at) => at,
+            None => {
+                self.outgoing.push((peer, Vec::with_capacity(COMMANDS)));
+                self.outgoing.len() - 1
+            }
+        };
+        let commands = &mut self.outgoing[at].1;
+        commands.push(command);
+        if commands.len() == COMMANDS
+            && let Some(link) = self.peers.get(&peer)
+        {
+            let full = std::mem::replace(commands, Vec::with_capacity(COMMANDS));
+            link.addr.do_send(Commands(full));
         }
     }
 
@@ -311,7 +347,7 @@ impl Shard {
                     room.do_send(Tell(event));
                 }
             }
-            Output::OpenClaim { life, leg, peer } => self.open_claim(life, leg, peer, ctx),
+            Output::OpenClaim { life, leg, peer } => self.open_claim(life, leg, peer),
             Output::WithdrawClaim { life, leg, peer } => {
                 self.command(peer, Command::Withdraw(life, leg));
             }
@@ -325,7 +361,7 @@ impl Shard {
                 leg,
                 job,
                 spec,
-            } => self.post(life, leg, job, spec, ctx),
+            } => self.post(life, leg, job, spec),
             Output::CancelJobs { life } => self.cancel_jobs(life),
             Output::Sum { life } => self.sum(life),
             Output::ReleaseChunk { lease, .. } => give_back_chunk(lease, None),
@@ -453,7 +489,7 @@ impl Shard {
         }
     }
 
-    fn open_claim(&mut self, life: LifeId, leg: LegNo, peer: PeerRef, ctx: &mut Context<Self>) {
+    fn open_claim(&mut self, life: LifeId, leg: LegNo, peer: PeerRef) {
         let inbox = self.inbox.clone();
         let known = self.peers.contains_key(&peer);
         let (me, limits) = (self.node.incarnation, &self.node.deadlines);
@@ -535,15 +571,12 @@ impl Shard {
             let reason = Reason::new(crate::reason::Code::PeerLost, "the peer is not connected");
             let witness = Witness::NeverSubmitted(Withdrawn::unnumbered());
             drop(request);
-            self.input(
-                Input::ClaimNotOpened {
-                    life,
-                    leg,
-                    reason,
-                    witness,
-                },
-                ctx,
-            );
+            self.follow_up.push_back(Input::ClaimNotOpened {
+                life,
+                leg,
+                reason,
+                witness,
+            });
         }
     }
 
@@ -578,11 +611,8 @@ impl Shard {
                     all.bytes += landed.bytes;
                 }
                 let witness = Witness::GateClosed(witness);
-                let mut out = std::mem::take(&mut self.scratch);
-                self.core
-                    .handle(Input::GateClosed { life, leg, witness }, &mut out);
-                self.work.extend(out.drain(..));
-                self.scratch = out;
+                self.follow_up
+                    .push_back(Input::GateClosed { life, leg, witness });
             }
             Err(closing) => {
                 if let Some(gate) = self.gate(life, leg) {
@@ -600,7 +630,7 @@ impl Shard {
         }
     }
 
-    fn post(&mut self, life: LifeId, leg: LegNo, job: u32, spec: JobSpec, ctx: &mut Context<Self>) {
+    fn post(&mut self, life: LifeId, leg: LegNo, job: u32, spec: JobSpec) {
         let lane = self.next_lane % self.lanes.len().max(1);
         self.next_lane = self.next_lane.wrapping_add(1);
         let sink = Arc::clone(&self.sink);
@@ -623,7 +653,7 @@ impl Shard {
                 // Nothing was posted; the debt that was recorded for it is paid by a ticket that
                 // never went anywhere.
                 let end = JobEnd::Errored("the job could not be built".into());
-                self.job_failed_to_start(id, held, end, ctx);
+                self.job_failed_to_start(id, held, end);
             }
         }
     }
@@ -678,7 +708,7 @@ impl Shard {
         Some((class, Job::new(ticket, route, layout, place, checksum)))
     }
 
-    fn job_failed_to_start(&mut self, id: JobId, held: Held, end: JobEnd, ctx: &mut Context<Self>) {
+    fn job_failed_to_start(&mut self, id: JobId, held: Held, end: JobEnd) {
         let (code, _) = job_parts(id.job);
         let witness = Witness::NeverSubmitted(Withdrawn::unnumbered());
         let input = Input::JobOver {
@@ -690,7 +720,7 @@ impl Shard {
             end,
             witness,
         };
-        self.input(input, ctx);
+        self.follow_up.push_back(input);
     }
 
     fn job_back(&mut self, back: JobBack, ctx: &mut Context<Self>) {
@@ -777,7 +807,7 @@ impl Shard {
         life: LifeId,
         leases: Vec<(Held, Lent)>,
         proof: Quiescence<Witness>,
-        mut attached: Attached,
+        mut attached: Box<Attached>,
     ) {
         self.actors -= usize::from(attached.actor.is_some());
         self.timers.clear_all(life, &mut attached.armed);
@@ -858,9 +888,7 @@ impl Handler<FromInbox> for Shard {
                 Inbound::Job(back) => self.job_back(back, ctx),
                 Inbound::Bell(life, leg) => {
                     self.finish_gate(life, leg);
-                    while let Some(output) = self.work.pop_front() {
-                        self.output(output, ctx);
-                    }
+                    self.follow_up(ctx);
                 }
                 Inbound::Ask(ask) => ask(self, ctx),
                 Inbound::Fire => self.fire(ctx),
@@ -900,12 +928,12 @@ impl Handler<Said> for Shard {
 }
 
 impl Handler<PeerSays> for Shard {
-    type Result = ();
+    type Result = MessageResult<PeerSays>;
 
-    fn handle(&mut self, says: PeerSays, ctx: &mut Context<Self>) {
+    fn handle(&mut self, says: PeerSays, ctx: &mut Context<Self>) -> Self::Result {
         self.wake();
-        let peer = says.peer;
-        for item in says.items {
+        let PeerSays { peer, mut items } = says;
+        for item in items.drain(..) {
             let input = match item {
                 FromPeer::Claim { offer, terms } => Input::Claim { peer, offer, terms },
                 FromPeer::Body(body) => Input::Message { peer, body },
@@ -913,6 +941,7 @@ impl Handler<PeerSays> for Shard {
             self.input(input, ctx);
         }
         self.settle(ctx);
+        MessageResult(items)
     }
 }
 
@@ -1021,9 +1050,7 @@ impl Handler<LookAgain> for Shard {
         self.looking = false;
         for (life, leg) in std::mem::take(&mut self.stuck_gates) {
             self.finish_gate(life, leg);
-            while let Some(output) = self.work.pop_front() {
-                self.output(output, ctx);
-            }
+            self.follow_up(ctx);
         }
         self.settle(ctx);
     }

@@ -201,6 +201,6 @@ impl Attached {
 }
 
 /// A shard's input with real leases and witnesses.
-pub type RealInput = Input<Lent, Witness, Attached>;
+pub type RealInput = Input<Lent, Witness, Box<Attached>>;
 /// A shard's output with real leases and witnesses.
-pub(crate) type RealOutput = Output<Lent, Witness, Attached>;
+pub(crate) type RealOutput = Output<Lent, Witness, Box<Attached>>;

@@ -126,7 +126,7 @@ impl Shard {
     }
 }
 
-fn why_held(life: &Life<Lent, Witness, Attached>) -> String {
+fn why_held(life: &Life<Lent, Witness, Box<Attached>>) -> String {
     let mut why: Vec<String> = Vec::new();
     for (leg, owed) in life.custody().owing() {
         why.push(match &life.attached().role {

@@ -7,6 +7,7 @@ use crate::ids::{LifeId, PeerRef, Tick};
 use crate::peer::message::ClaimTag;
 use crate::room::event::Timer;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// Whose clock it is.
@@ -20,7 +21,7 @@ pub(crate) enum Clock {
 
 /// When a room's clocks run out; kept with the room, so that a clock is found without a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Armed([Option<Tick>; Timer::ALL.len()]);
+pub(crate) struct Armed([Option<NonZeroU64>; Timer::ALL.len()]);
 
 /// Armed clocks of a shard.
 #[derive(Debug, Default)]
@@ -35,8 +36,10 @@ impl Timers {
     /// Arms a room's clock; one that was armed before is moved.
     pub(crate) fn set(&mut self, life: LifeId, armed: &mut Armed, timer: Timer, at: Tick) {
         self.clear(life, armed, timer);
+        // The first nanosecond of a node is nobody's deadline.
+        let at = NonZeroU64::new(at.0).unwrap_or(NonZeroU64::MIN);
         armed.0[timer as usize] = Some(at);
-        self.rooms.insert((at, life, timer));
+        self.rooms.insert((Tick(at.get()), life, timer));
     }
 
     /// Arms the clock of a waiting claim.
@@ -57,7 +60,7 @@ impl Timers {
     /// Disarms a room's clock.
     pub(crate) fn clear(&mut self, life: LifeId, armed: &mut Armed, timer: Timer) {
         if let Some(at) = armed.0[timer as usize].take() {
-            self.rooms.remove(&(at, life, timer));
+            self.rooms.remove(&(Tick(at.get()), life, timer));
         }
     }
 

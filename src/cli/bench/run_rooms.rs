@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Rooms in one call of the batch API.
-const BATCH: u64 = 256;
+const BATCH: u64 = 512;
 /// More than one idle whole room may take; for refusing before the machine swaps.
 const GENEROUS_BYTES_PER_ROOM: u64 = 6_144;
 /// How long to wait for idle memory to stop changing.
@@ -152,10 +152,11 @@ async fn wait((receivers, senders): Batch) -> Result<(), Failure> {
 }
 
 fn all<R>(rooms: Vec<Result<R, StartError>>) -> Result<Vec<R>, Failure> {
-    rooms
-        .into_iter()
-        .collect::<Result<_, _>>()
-        .map_err(pair::failed("cannot start a room"))
+    let mut started = Vec::with_capacity(rooms.len());
+    for room in rooms {
+        started.push(room.map_err(pair::failed("cannot start a room"))?);
+    }
+    Ok(started)
 }
 
 fn batches(ids: Range<u64>) -> impl Iterator<Item = Range<u64>> {
