@@ -538,6 +538,12 @@ impl ReceiveRoom {
         };
         for (held, lease) in all {
             if let Lease::Write(lease) = lease {
+    /// Its life on this node, for tests.
+    #[doc(hidden)]
+    pub fn life(&self) -> LifeId {
+        self.life
+    }
+
                 match held {
                     Held::Aux => aux = Some(lease),
                     Held::Section(_) | Held::Chunk(_) => leases.push(lease),

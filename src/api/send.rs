@@ -425,7 +425,9 @@ impl SendRoom {
         self.inbox.put(Inbound::Core(input))
     }
 
-    pub(super) fn life(&self) -> LifeId {
+    /// Its life on this node, for tests.
+    #[doc(hidden)]
+    pub fn life(&self) -> LifeId {
         self.life
     }
 

@@ -373,7 +373,7 @@ impl Threads {
         let stats = Arc::clone(&node.stats);
         let (jobs, inboxes) = (node.limits.jobs_per_lane, inboxes.to_vec());
         #[cfg(feature = "plant")]
-        let plant = config.plant;
+        let (plant, brake) = (config.plant, config.brake.clone());
         #[cfg(not(feature = "plant"))]
         let _ = config;
         let addr = Lane::start_in_arbiter(&arbiter.handle(), move |_| {
@@ -397,6 +397,8 @@ impl Threads {
         inbox: Inbox,
         mut rx: mpsc::UnboundedReceiver<Inbound>,
     ) {
+            crate::copy::plant::put_brake(brake);
+            #[cfg(feature = "plant")]
         let arbiter = Arbiter::new();
         let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
         let node = Arc::clone(node);
