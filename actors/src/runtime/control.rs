@@ -110,9 +110,7 @@ pub(crate) enum ControlMsg {
     Peers {
         reply: oneshot::Sender<Vec<PeerInfo>>,
     },
-    Stop {
-        reply: oneshot::Sender<super::StopReport>,
-    },
+    Stop,
 }
 
 pub(crate) struct Known {
@@ -225,14 +223,13 @@ pub(crate) async fn serve(
     state: &Shared,
     mut messages: mpsc::Receiver<ControlMsg>,
     mut knocks: mpsc::Receiver<Knock>,
-) -> Option<oneshot::Sender<super::StopReport>> {
+) {
     loop {
         tokio::select! {
             biased;
             message = messages.recv() => match message {
-                Some(ControlMsg::Stop { reply }) => return Some(reply),
+                Some(ControlMsg::Stop) | None => return,
                 Some(message) => handle(state, message),
-                None => return None,
             },
             Some(knock) = knocks.recv() => {
                 let state = Rc::clone(state);
@@ -271,7 +268,7 @@ fn handle(state: &Shared, message: ControlMsg) {
                 .collect();
             let _ = reply.send(infos);
         }
-        ControlMsg::Stop { .. } => {}
+        ControlMsg::Stop => {}
     }
 }
 

@@ -73,6 +73,7 @@ pub struct Runtime {
     shared: Arc<NodeShared>,
     inboxes: Vec<Inbox>,
     control: mpsc::Sender<ControlMsg>,
+    stopped: watch::Receiver<Option<StopReport>>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
@@ -134,8 +135,12 @@ impl Runtime {
         let (ready_tx, ready_rx) = std::sync::mpsc::channel();
         let node = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
+        let (stopped_tx, stopped) = watch::channel(None);
             .name(format!("kvroom-{}", clip(&config.name)))
-            .spawn(move || run(config, node, pools_tx, messages, knocks, &ready_tx))?;
+            .spawn(move || {
+                let stopped = run(config, node, pools_tx, messages, knocks, &ready_tx);
+                stopped_tx.send_replace(Some(stopped));
+            })?;
         let Ok(Ready { inboxes }) = ready_rx.recv() else {
             return Err(NodeError::Died);
         };
@@ -145,6 +150,7 @@ impl Runtime {
             control,
             thread: Mutex::new(Some(thread)),
         })
+            stopped,
     }
 
     /// What the node's threads share.
@@ -236,14 +242,13 @@ impl Runtime {
     /// Ends all rooms, waits until they have drained (bounded by `Deadlines::shutdown`), and stops
     /// the node's threads. A second call gives an empty report.
     pub async fn stop(&self) -> StopReport {
-        let (reply, answer) = oneshot::channel();
-        if self.control.send(ControlMsg::Stop { reply }).await.is_err() {
-            return StopReport {
-                drained: true,
-                leaked: Vec::new(),
-            };
-        }
-        let report = answer.await.unwrap_or_default();
+        // Refused only if it was told before.
+        let _ = self.control.send(ControlMsg::Stop).await;
+        let mut stopped = self.stopped.clone();
+        let report = match stopped.wait_for(Option::is_some).await {
+            Ok(report) => report.clone().unwrap_or_default(),
+            Err(_) => StopReport::default(),
+        };
         let thread = self
             .thread
             .lock()
@@ -313,10 +318,10 @@ fn run(
     messages: mpsc::Receiver<ControlMsg>,
     knocks: mpsc::Receiver<super::hub::Knock>,
     ready: &std::sync::mpsc::Sender<Ready>,
-) {
+) -> StopReport {
     let system = System::new();
     let hub = config.hub.clone();
-    system.block_on(async {
+    let report = system.block_on(async {
         let mut threads = Threads::default();
         let inboxes: Vec<_> = (0..config.shard_count()).map(|_| Inbox::new()).collect();
         let handles: Vec<Inbox> = inboxes.iter().map(|(inbox, _)| inbox.clone()).collect();
@@ -337,9 +342,9 @@ fn run(
             })
             .is_err()
         {
-            return;
+            return StopReport::default();
         }
-        let reply = serve(&state, messages, knocks).await;
+        serve(&state, messages, knocks).await;
         if let Some(hub) = &hub {
             hub.leave(&node.name, &node.gates);
         }
@@ -354,9 +359,7 @@ fn run(
                 );
             }
         }
-        if let Some(reply) = reply {
-            let _ = reply.send(report);
-        }
+        report
     });
     System::current().stop();
 }
@@ -367,6 +370,7 @@ struct Threads {
     lanes: Vec<(Addr<Lane>, Arbiter)>,
 }
 
+    report
 impl Threads {
     fn start_lane(&mut self, node: &Arc<NodeShared>, inboxes: &[Inbox], config: &NodeConfig) {
         let arbiter = Arbiter::new();
