@@ -3,7 +3,7 @@
 use super::block::block_on;
 use super::error::PushError;
 use super::send::SendRoom;
-use kvroom_actors::handle::ChunkShared;
+use kvroom_actors::handle::{ChunkPromise, ChunkShared};
 use kvroom_actors::ids::ChunkNo;
 use kvroom_actors::memory::{Lease, ReadLease};
 use kvroom_actors::reason::{Code, Reason};
@@ -130,7 +130,7 @@ impl Slot<'_> {
         };
         let lent = Lent {
             lease: Lease::Read(lease),
-            chunk: Some(Arc::clone(&shared)),
+            chunk: Some(ChunkPromise::new(&shared)),
             slot: Some(self.slot),
         };
         let input = Input::Push {

@@ -482,12 +482,14 @@ impl Threads {
         let (joined_tx, joined) = oneshot::channel();
         std::thread::spawn(move || {
             for arbiter in arbiters {
-                arbiter.stop();
                 let _ = arbiter.join();
             }
             let _ = joined_tx.send(());
         });
         let _ = tokio::time::timeout(GRACE, joined).await;
+        for arbiter in &arbiters {
+            arbiter.stop();
+        }
         StopReport { drained, leaked }
     }
 }

@@ -752,7 +752,7 @@ impl Shard {
         for (held, lent) in leases {
             match &lent.chunk {
                 // Somebody waits for this one by itself.
-                Some(chunk) if Arc::strong_count(chunk) > 1 => give_back_chunk(lent, None),
+                Some(chunk) if chunk.is_awaited() => give_back_chunk(lent, None),
                 _ => kept.push((held, lent.lease)),
             }
         }
@@ -769,7 +769,7 @@ fn give_back_chunk(lent: Lent, bounced: Option<Reason>) {
     let Lent { lease, chunk, slot } = lent;
     drop(slot);
     if let (Some(chunk), Lease::Read(lease)) = (chunk, lease) {
-        chunk.give_back(ChunkBack { lease, bounced });
+        chunk.keep(ChunkBack { lease, bounced });
     }
 }
 
@@ -800,11 +800,17 @@ impl Actor for Shard {
     fn stopped(&mut self, _: &mut Self::Context) {
         // What is still held when the arbiter stops is held for a reason: a writer that was not
         // proven to be out. It is leaked, never unmapped.
-        let core = std::mem::replace(
+        let mut core = std::mem::replace(
             &mut self.core,
             ShardCore::new(CoreLimits::from(&self.node.limits)),
         );
         if !core.is_empty() {
+            let lives: Vec<LifeId> = core.lives().map(|(life, _)| life).collect();
+            for life in lives {
+                // Whoever waits for a chunk hears that it will not come.
+                let leases = core.life_mut(life).into_iter().flat_map(|l| l.leases_mut());
+                leases.for_each(|(_, lent)| drop(lent.chunk.take()));
+            }
             std::mem::forget(core);
         }
     }
