@@ -182,6 +182,21 @@ impl State {
     fn peer(&mut self, theirs: &Hello) -> (PeerInfo, Addr<PeerActor>) {
         if let Some(known) = self.peers.get(&theirs.node) {
             if known.info.incarnation == theirs.incarnation {
+    /// What has become of this node's pools since this greeting was written.
+    fn pools_since(&self, greeting: &Hello) -> Vec<Body> {
+        let pools = self.pools.borrow();
+        let said = |id: PoolId| greeting.pools.iter().any(|(said, _)| *said == id);
+        let there = |id: PoolId| pools.pools.iter().any(|p| p.id == id);
+        let added = pools.pools.iter().filter(|p| !said(p.id));
+        let added = added.map(|p| Body::PoolAdded {
+            pool: p.id,
+            layout: (**p.pool.layout()).clone(),
+        });
+        let retired = greeting.pools.iter().filter(|(id, _)| !there(*id));
+        let retired = retired.map(|(pool, _)| Body::PoolRetired { pool: *pool });
+        added.chain(retired).collect()
+    }
+
                 return (known.info.clone(), known.addr.clone());
             }
             known.addr.do_send(GiveUp {
@@ -490,12 +505,13 @@ async fn finish(
             });
         }
     }
-    let (info, addr) = {
+    let (info, addr, changes) = {
         let mut state = state.borrow_mut();
         if state.stopping {
             return Err(ConnectError::Stopped);
         }
-        state.peer(&theirs)
+        let (info, addr) = state.peer(&theirs);
+        (info, addr, state.pools_since(&mine))
     };
     let our_window = mine.credit;
     let attach = Attach {
@@ -504,6 +520,9 @@ async fn finish(
         our_window,
         gates,
     };
-    addr.send(attach).await.map_err(|_| ConnectError::Stopped)?;
+    let attached = addr.send(attach);
+    // Behind the transport, and before anybody is told that it is there.
+    addr.do_send(PoolsChanged(changes));
+    attached.await.map_err(|_| ConnectError::Stopped)?;
     Ok(info)
 }
