@@ -98,6 +98,7 @@ pub(crate) enum ControlMsg {
     Disconnect {
         peer: PeerRef,
         reason: Reason,
+        reply: oneshot::Sender<()>,
     },
     AddPool {
         pool: Pool,
@@ -127,6 +128,8 @@ pub(crate) struct State {
     pub(crate) former: Vec<Known>,
     /// Names that this node is connecting to.
     connecting: Vec<String>,
+    /// Names that are connecting to this node.
+    answering: Vec<String>,
     next_peer: u32,
     pools: watch::Sender<Arc<Pools>>,
     next_pool: u16,
@@ -151,6 +154,7 @@ impl State {
             peers: BTreeMap::new(),
             former: Vec::new(),
             connecting: Vec::new(),
+            answering: Vec::new(),
             next_peer: 0,
             pools,
             next_pool,
@@ -178,10 +182,6 @@ impl State {
         }
     }
 
-    /// The peer of this greeting; a new life of it is a new peer.
-    fn peer(&mut self, theirs: &Hello) -> (PeerInfo, Addr<PeerActor>) {
-        if let Some(known) = self.peers.get(&theirs.node) {
-            if known.info.incarnation == theirs.incarnation {
     /// What has become of this node's pools since this greeting was written.
     fn pools_since(&self, greeting: &Hello) -> Vec<Body> {
         let pools = self.pools.borrow();
@@ -197,6 +197,10 @@ impl State {
         added.chain(retired).collect()
     }
 
+    /// The peer of this greeting; a new life of it is a new peer.
+    fn peer(&mut self, theirs: &Hello) -> (PeerInfo, Addr<PeerActor>) {
+        if let Some(known) = self.peers.get(&theirs.node) {
+            if known.info.incarnation == theirs.incarnation {
                 return (known.info.clone(), known.addr.clone());
             }
             known.addr.do_send(GiveUp {
@@ -262,10 +266,19 @@ fn handle(state: &Shared, message: ControlMsg) {
                 let _ = reply.send(connect(state, &address).await);
             });
         }
-        ControlMsg::Disconnect { peer, reason } => {
+        ControlMsg::Disconnect {
+            peer,
+            reason,
+            reply,
+        } => {
             let state = state.borrow();
             if let Some(known) = state.peers.values().find(|k| k.info.peer == peer) {
-                known.addr.do_send(GiveUp { reason, bye: false });
+                let given_up = known.addr.send(GiveUp { reason, bye: false });
+                // Whoever connects after this gets a new session and not the one that is going.
+                actix::spawn(async move {
+                    let _ = given_up.await;
+                    let _ = reply.send(());
+                });
             }
         }
         ControlMsg::AddPool { pool, reply } => {
@@ -333,61 +346,59 @@ async fn connect(state: Shared, address: &str) -> Result<PeerInfo, ConnectError>
     let Some(name) = address.strip_prefix("local://").filter(|n| !n.is_empty()) else {
         return Err(ConnectError::BadAddress(address.to_owned()));
     };
+    let until = tokio::time::Instant::now() + GREETING;
+    loop {
+        if let Some(info) = try_connect(&state, name).await? {
+            return Ok(info);
+        }
+        if tokio::time::Instant::now() >= until {
+            return Err(ConnectError::Silent {
+                name: name.to_owned(),
+                after: GREETING,
+            });
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// How soon a connection is tried again that met another one between the same two nodes.
+const AGAIN: Duration = Duration::from_millis(2);
+
+/// The session there is, or a new one. None while another connection to the same node is being
+/// made, or the other node has not noticed yet that the last one is gone.
+async fn try_connect(state: &Shared, name: &str) -> Result<Option<PeerInfo>, ConnectError> {
     let (door, mine, gates) = {
-        let state = state.borrow();
+        let mut state = state.borrow_mut();
         if state.stopping {
             return Err(ConnectError::Stopped);
         }
         if let Some(known) = state.peers.get(name)
             && *known.info.state.borrow() == PeerState::Up
         {
-            return Ok(known.info.clone());
+            return Ok(Some(known.info.clone()));
+        }
+        let is_it = |n: &String| n == name;
+        if state.connecting.iter().any(is_it) || state.answering.iter().any(is_it) {
+            return Ok(None);
         }
         let hub = state.hub.as_ref().ok_or(ConnectError::NoHub)?;
         let door = hub.door(name).ok_or_else(|| ConnectError::Unknown {
             name: name.to_owned(),
             there: hub.names().join(", "),
         })?;
+        state.connecting.push(name.to_owned());
         (door, state.hello(), Arc::clone(&state.node.gates))
     };
-    state.borrow_mut().connecting.push(name.to_owned());
-    let result = dial(&state, name, door, mine, gates).await;
-    {
-        let connecting = &mut state.borrow_mut().connecting;
-        if let Some(at) = connecting.iter().position(|n| n == name) {
-            connecting.remove(at);
-        }
-    }
+    let result = dial(state, name, door, mine, gates).await;
+    state.borrow_mut().connecting.retain(|n| n != name);
     match result {
-        // Both sides connected at once; the other's connection is the one that stays.
-        Err(ConnectError::Refused { why, .. }) if why == CROSSED => {
-            wait_up(&state, name).await.ok_or(ConnectError::Silent {
-                name: name.to_owned(),
-                after: GREETING,
-            })
-        }
-        other => other,
+        Err(ConnectError::Refused { why, .. }) if why == CROSSED => Ok(None),
+        other => other.map(Some),
     }
 }
 
-/// What the side says whose own connection is kept.
+/// What the side says that has, or makes, another connection to the same node.
 const CROSSED: &str = "both nodes connected at once";
-
-async fn wait_up(state: &Shared, name: &str) -> Option<PeerInfo> {
-    let until = tokio::time::Instant::now() + GREETING;
-    loop {
-        let info = state.borrow().peers.get(name).map(|k| k.info.clone());
-        match info {
-            Some(mut info) => {
-                let up = info.state.wait_for(|s| *s == PeerState::Up);
-                tokio::time::timeout_at(until, up).await.ok()?.ok()?;
-                return Some(info);
-            }
-            None if tokio::time::Instant::now() >= until => return None,
-            None => tokio::time::sleep(Duration::from_millis(2)).await,
-        }
-    }
-}
 
 async fn dial(
     state: &Shared,
@@ -426,12 +437,16 @@ async fn answer(state: Shared, knock: Knock) {
     };
     let name = theirs.node.clone();
     let crossed = {
-        let state = state.borrow();
+        let mut state = state.borrow_mut();
         let up = state.peers.get(&name).is_some_and(|k| {
             k.info.incarnation == theirs.incarnation && *k.info.state.borrow() == PeerState::Up
         });
         let ours_stays = state.connecting.contains(&name) && mine.incarnation < theirs.incarnation;
-        up || ours_stays
+        let crossed = up || ours_stays || state.answering.contains(&name);
+        if !crossed {
+            state.answering.push(name.clone());
+        }
+        crossed
     };
     if crossed {
         let _ = near.tx.send(CROSSED.as_bytes().to_vec()).await;
@@ -440,6 +455,7 @@ async fn answer(state: Shared, knock: Knock) {
     if let Err(error) = finish(&state, near, mine, theirs, gates, &name).await {
         tracing::warn!(%error, "a connection was refused");
     }
+    state.borrow_mut().answering.retain(|n| *n != name);
 }
 
 /// Exchanges greetings; none if the other side stays silent.

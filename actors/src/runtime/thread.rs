@@ -188,10 +188,15 @@ impl Runtime {
     /// Gives up the session with a peer: rooms on both sides end with `SessionLost`.
     pub async fn disconnect(&self, peer: PeerRef) {
         let reason = Reason::new(Code::SessionLost, "the session was given up on purpose");
-        let _ = self
-            .control
-            .send(ControlMsg::Disconnect { peer, reason })
-            .await;
+        let (reply, done) = oneshot::channel();
+        let message = ControlMsg::Disconnect {
+            peer,
+            reason,
+            reply,
+        };
+        if self.control.send(message).await.is_ok() {
+            let _ = done.await;
+        }
     }
 
     /// The peers that this node has met, each in its newest life.
