@@ -52,6 +52,8 @@ pub struct ReceiveRoom {
     life: LifeId,
     shared: Arc<RoomShared>,
     inbox: Inbox,
+    /// A node lives as long as its room handles.
+    _node: Node,
     detached: bool,
 }
 
@@ -250,6 +252,7 @@ impl ReceiveBuilder {
             life,
             shared,
             inbox,
+            _node: node,
             detached: false,
         };
         Ok(Launched { room, answer })
