@@ -16,8 +16,8 @@ use kvroom_actors::supervisor::attached::{Attached, ChunkSlot, Lent, RealInput};
 use kvroom_actors::supervisor::custody::Held;
 use kvroom_actors::supervisor::io::{Input, Start, StartRole};
 use kvroom_kernels::layout::PoolKind;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Semaphore, TryAcquireError, oneshot};
 
@@ -45,8 +45,8 @@ pub struct SendRoom {
     receivers: u16,
     window: Arc<Semaphore>,
     chunks: AtomicU32,
-    /// `finish` + 1, or 0.
-    finished: AtomicU64,
+    finished: OnceLock<u64>,
+    detached: bool,
 }
 
 impl SendBuilder {
@@ -162,7 +162,8 @@ impl SendBuilder {
             receivers: self.receivers,
             window,
             chunks: AtomicU32::new(0),
-            finished: AtomicU64::new(0),
+            finished: OnceLock::new(),
+            detached: false,
             node,
         };
         Ok(Launched { room, answer })
@@ -294,11 +295,8 @@ impl SendRoom {
                 return Err(FinishError { why, aux });
             }
         }
-        let said = total_tokens.saturating_add(1);
-        if let Err(before) =
-            self.finished
-                .compare_exchange(0, said, Ordering::Relaxed, Ordering::Relaxed)
-        {
+        if self.finished.set(total_tokens).is_err() {
+            let before = self.finished.get().copied().unwrap_or(total_tokens);
             return Err(FinishError {
                 why: FinishProblem::Twice(before - 1),
                 aux,
@@ -370,9 +368,8 @@ impl SendRoom {
     }
 
     /// Lets the room go on without its handle. Its leases go back to their pools when it is over.
-    pub fn detach(self) {
-        self.finished.store(u64::MAX, Ordering::Relaxed);
-        drop(self);
+    pub fn detach(mut self) {
+        self.detached = true;
     }
 
     fn take(&self) -> Released<ReadLease> {
@@ -442,7 +439,7 @@ impl SendRoom {
 
 impl Drop for SendRoom {
     fn drop(&mut self) {
-        if self.finished.load(Ordering::Relaxed) != u64::MAX {
+        if !self.detached {
             self.end(Reason::new(Code::HandleDropped, "its handle was dropped"));
         }
     }
