@@ -119,6 +119,18 @@ impl SendBuilder {
                 self.receivers
             )));
         }
+        let slots = shared_node.job_slots;
+        if usize::from(self.receivers) > slots {
+            // `reserve` would wait for ever.
+            return Err(StartErrorKind::LimitReached {
+                limit: "jobs_per_lane",
+                value: shared_node.limits.jobs_per_lane as u64,
+                advice: format!(
+                    "a chunk for {} receivers needs as many jobs at once, all lanes hold {slots}",
+                    self.receivers
+                ),
+            });
+        }
         let permit = Arc::clone(&shared_node.rooms)
             .acquire_owned()
             .await
@@ -298,7 +310,7 @@ impl SendRoom {
         if self.finished.set(total_tokens).is_err() {
             let before = self.finished.get().copied().unwrap_or(total_tokens);
             return Err(FinishError {
-                why: FinishProblem::Twice(before - 1),
+                why: FinishProblem::Twice(before),
                 aux,
             });
         }
@@ -418,6 +430,10 @@ impl SendRoom {
         }
     }
 
+    #[allow(
+        clippy::result_large_err,
+        reason = "what was put in is handed back as it was"
+    )]
     pub(super) fn put(&self, input: RealInput) -> Result<(), Inbound> {
         self.inbox.put(Inbound::Core(input))
     }

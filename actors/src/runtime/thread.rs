@@ -102,6 +102,7 @@ impl Runtime {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
         let jobs = config.limits.jobs_per_lane.saturating_mul(config.lanes);
+        let jobs = jobs.min(Semaphore::MAX_PERMITS);
         let shared = Arc::new(NodeShared {
             name: config.name.clone(),
             incarnation: Incarnation {
@@ -113,7 +114,8 @@ impl Runtime {
             rooms: Arc::new(Semaphore::new(
                 config.limits.rooms.min(Semaphore::MAX_PERMITS),
             )),
-            jobs: Arc::new(Semaphore::new(jobs.min(Semaphore::MAX_PERMITS))),
+            jobs: Arc::new(Semaphore::new(jobs)),
+            job_slots: jobs,
             pools: pools_rx,
             started: Instant::now(),
             next_claim: AtomicU64::new(1),
@@ -133,9 +135,9 @@ impl Runtime {
             }
         }
         let (ready_tx, ready_rx) = std::sync::mpsc::channel();
+        let (stopped_tx, stopped) = watch::channel(None);
         let node = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
-        let (stopped_tx, stopped) = watch::channel(None);
             .name(format!("kvroom-{}", clip(&config.name)))
             .spawn(move || {
                 let stopped = run(config, node, pools_tx, messages, knocks, &ready_tx);
@@ -148,9 +150,9 @@ impl Runtime {
             shared,
             inboxes,
             control,
+            stopped,
             thread: Mutex::new(Some(thread)),
         })
-            stopped,
     }
 
     /// What the node's threads share.
@@ -245,7 +247,8 @@ impl Runtime {
     }
 
     /// Ends all rooms, waits until they have drained (bounded by `Deadlines::shutdown`), and stops
-    /// the node's threads. A second call gives an empty report.
+    /// the node's threads. Every call gives the same report, those that came while the first one
+    /// waited among them.
     pub async fn stop(&self) -> StopReport {
         // Refused only if it was told before.
         let _ = self.control.send(ControlMsg::Stop).await;
@@ -367,6 +370,7 @@ fn run(
         report
     });
     System::current().stop();
+    report
 }
 
 #[derive(Default)]
@@ -375,7 +379,6 @@ struct Threads {
     lanes: Vec<(Addr<Lane>, Arbiter)>,
 }
 
-    report
 impl Threads {
     fn start_lane(&mut self, node: &Arc<NodeShared>, inboxes: &[Inbox], config: &NodeConfig) {
         let arbiter = Arbiter::new();
@@ -394,6 +397,8 @@ impl Threads {
             };
             let lane = Lane::new(jobs, Box::new(progress), stats);
             #[cfg(feature = "plant")]
+            crate::copy::plant::put_brake(brake);
+            #[cfg(feature = "plant")]
             let lane = lane.with_plant(plant);
             lane
         });
@@ -406,8 +411,6 @@ impl Threads {
         inbox: Inbox,
         mut rx: mpsc::UnboundedReceiver<Inbound>,
     ) {
-            crate::copy::plant::put_brake(brake);
-            #[cfg(feature = "plant")]
         let arbiter = Arbiter::new();
         let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
         let node = Arc::clone(node);
@@ -485,6 +488,9 @@ impl Threads {
             .chain(self.shards.into_iter().map(|(_, a)| a))
             .collect();
         let (joined_tx, joined) = oneshot::channel();
+        for arbiter in &arbiters {
+            arbiter.stop();
+        }
         std::thread::spawn(move || {
             for arbiter in arbiters {
                 let _ = arbiter.join();
@@ -492,9 +498,6 @@ impl Threads {
             let _ = joined_tx.send(());
         });
         let _ = tokio::time::timeout(GRACE, joined).await;
-        for arbiter in &arbiters {
-            arbiter.stop();
-        }
         StopReport { drained, leaked }
     }
 }
