@@ -14,9 +14,9 @@ use kvroom_actors::runtime::shared::NodeShared;
 use kvroom_actors::runtime::{
     ConnectError, LocalHub, NodeConfig, NodeError, PeerInfo, PoolChangeError, Runtime,
 };
-use kvroom_actors::supervisor::actor::{Inbound, Inbox, Shard};
+use kvroom_actors::supervisor::actor::{Inbound, Inbox, Shard, ShardContext};
 use kvroom_actors::supervisor::info;
-use kvroom_actors::supervisor::io::{self, Input};
+use kvroom_actors::supervisor::io;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -245,8 +245,9 @@ impl Node {
         started
     }
 
-    /// Ends many rooms. Gives how many live rooms were told; claims that wait for a `send` are
-    /// refused too, except by tag.
+    /// Ends many rooms, of those that are alive now. Gives how many were told; claims that wait for a
+    /// `send` are refused too, except by tag. A room that is started when this has returned is not
+    /// touched.
     pub async fn abort_where(&self, which: Which, reason: impl Into<String>) -> usize {
         let which = match which {
             Which::All => io::Which::All,
@@ -255,18 +256,17 @@ impl Node {
             Which::Peer(peer) => io::Which::Peer(peer.id()),
         };
         let reason = Reason::new(Code::Requested, reason);
-        let mut told = 0;
+        let mut answers = Vec::new();
         for inbox in self.runtime.inboxes() {
-            let counted = which.clone();
-            told += ask(inbox, move |shard| shard.core().matching(&counted))
-                .await
-                .unwrap_or(0);
-            let input = Input::AbortWhere {
-                which: which.clone(),
-                reason: reason.clone(),
-            };
-            // A stopped shard has ended its rooms.
-            let _ = inbox.put(Inbound::Core(input));
+            let (which, reason) = (which.clone(), reason.clone());
+            // All shards are told before any answers. One that has stopped has ended its rooms.
+            answers.extend(ask_with(inbox, |shard, ctx| {
+                shard.abort_where(which, reason, ctx)
+            }));
+        }
+        let mut told = 0;
+        for answer in answers {
+            told += answer.await.unwrap_or(0);
         }
         told
     }
@@ -399,12 +399,20 @@ async fn ask<T: Send + 'static>(
     inbox: &Inbox,
     question: impl FnOnce(&mut Shard) -> T + Send + 'static,
 ) -> Option<T> {
+    ask_with(inbox, |shard, _| question(shard))?.await.ok()
+}
+
+/// None if the shard has stopped.
+fn ask_with<T: Send + 'static>(
+    inbox: &Inbox,
+    question: impl FnOnce(&mut Shard, &mut ShardContext) -> T + Send + 'static,
+) -> Option<oneshot::Receiver<T>> {
     let (reply, answer) = oneshot::channel();
-    let ask = Inbound::Ask(Box::new(move |shard, _| {
-        let _ = reply.send(question(shard));
+    let ask = Inbound::Ask(Box::new(move |shard, ctx| {
+        let _ = reply.send(question(shard, ctx));
     }));
     inbox.put(ask).ok()?;
-    answer.await.ok()
+    Some(answer)
 }
 
 fn name_of(names: &HashMap<PeerRef, String>, peer: PeerRef) -> String {

@@ -7,7 +7,7 @@
 use super::attached::{Attached, AttachedRole, Gate, Lent, RealInput, RealOutput, Refusal};
 use super::core::{CoreLimits, ShardCore};
 use super::custody::Held;
-use super::io::{Counter, Input, Output};
+use super::io::{Counter, Input, Output, Which};
 use super::timers::{Clock, Timers};
 use crate::copy::actor::{Lane, LaneWork};
 use crate::copy::job::{Job, Place};
@@ -52,7 +52,10 @@ pub enum Inbound {
 }
 
 /// Runs on a shard's own thread.
-pub type Question = Box<dyn FnOnce(&mut Shard, &mut Context<Shard>) + Send>;
+pub type Question = Box<dyn FnOnce(&mut Shard, &mut ShardContext) + Send>;
+
+/// What a shard runs in.
+pub type ShardContext = Context<Shard>;
 
 /// The way into a shard from any thread.
 #[derive(Clone, Debug)]
@@ -242,6 +245,13 @@ impl Shard {
         self.when_empty.push(told);
         self.input(Input::Shutdown, ctx);
         self.settle(ctx);
+    }
+
+    /// Ends the rooms that are live now, and counts them: a room that starts later is not meant.
+    pub fn abort_where(&mut self, which: Which, reason: Reason, ctx: &mut Context<Self>) -> usize {
+        let told = self.core.matching(&which);
+        self.input(Input::AbortWhere { which, reason }, ctx);
+        told
     }
 
     fn input(&mut self, input: RealInput, ctx: &mut Context<Self>) {
