@@ -273,30 +273,31 @@ impl Node {
 
     /// Claims that wait for a `send` of this node, oldest first: a full prefill serves these first.
     pub async fn early_claims(&self) -> Vec<EarlyClaim> {
-        let names = self.peer_names().await;
         let mut claims = Vec::new();
         for inbox in self.runtime.inboxes() {
-            let found = ask(inbox, |shard| shard.early_claims())
-                .await
-                .unwrap_or_default();
-            claims.extend(found.into_iter().map(|c| EarlyClaim {
-                key: c.key,
-                peer: name_of(&names, c.peer),
-                pages: c.pages,
-            }));
+            let found = ask(inbox, |shard| shard.early_claims()).await;
+            claims.extend(found.unwrap_or_default());
         }
-        claims
+        // Asked last: whoever claims is a peer by then.
+        let names = self.peer_names().await;
+        let named = claims.into_iter().map(|c| EarlyClaim {
+            key: c.key,
+            peer: name_of(&names, c.peer),
+            pages: c.pages,
+        });
+        named.collect()
     }
 
     /// All rooms, those that drain among them, with the reason why their memory is still held.
     pub async fn rooms(&self) -> Vec<RoomInfo> {
-        let names = self.peer_names().await;
         let mut rooms = Vec::new();
         for inbox in self.runtime.inboxes() {
-            let found = ask(inbox, |shard| shard.rooms()).await.unwrap_or_default();
-            rooms.extend(found.into_iter().map(|room| room_info(room, &names)));
+            let found = ask(inbox, |shard| shard.rooms()).await;
+            rooms.extend(found.unwrap_or_default());
         }
-        rooms
+        let names = self.peer_names().await;
+        let named = rooms.into_iter().map(|room| room_info(room, &names));
+        named.collect()
     }
 
     /// Counters and gauges.
