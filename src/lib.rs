@@ -60,7 +60,7 @@ pub use api::{
     Role, RoomInfo, SendBuilder, SendRoom, ShutdownReport, Slot, StartError, StartErrorKind, Which,
 };
 pub use kvroom_actors::copy::schedule::Class;
-pub use kvroom_actors::handle::{Landed, Status};
+pub use kvroom_actors::handle::{ChunkBack, Landed, Status};
 pub use kvroom_actors::ids::{Incarnation, PeerRef, RoomId, RoomKey};
 pub use kvroom_actors::limits::{Deadlines, Limits};
 pub use kvroom_actors::memory::{

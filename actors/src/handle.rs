@@ -49,7 +49,7 @@ pub struct Back {
 pub struct RoomShared {
     status: AtomicU32,
     outcome: OnceLock<Outcome>,
-    back: Mutex<Option<Back>>,
+    back: Mutex<Option<Box<Back>>>,
     changed: Notify,
 }
 
@@ -113,7 +113,7 @@ impl RoomShared {
     }
 
     /// Takes what came back; the first caller gets it.
-    pub fn take_back(&self) -> Option<Back> {
+    pub fn take_back(&self) -> Option<Box<Back>> {
         self.back
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -140,7 +140,7 @@ impl RoomShared {
     }
 
     pub(crate) fn give_back(&self, back: Back) {
-        *self.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(back);
+        *self.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(back));
         let state = match self.outcome.get() {
             Some(Outcome::Done) => StateName::Done,
             _ => StateName::Aborted,

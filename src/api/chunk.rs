@@ -3,7 +3,7 @@
 use super::block::block_on;
 use super::error::PushError;
 use super::send::SendRoom;
-use kvroom_actors::handle::{ChunkPromise, ChunkShared};
+use kvroom_actors::handle::{ChunkBack, ChunkPromise, ChunkShared};
 use kvroom_actors::ids::ChunkNo;
 use kvroom_actors::memory::{Lease, ReadLease};
 use kvroom_actors::reason::{Code, Reason};
@@ -152,16 +152,18 @@ impl Slot<'_> {
             chunk: described,
             lease: lent,
         };
-        match room.put(input) {
-            Ok(()) => Ok(PushedChunk { shared }),
-            Err(Inbound::Core(Input::Push {
+        let Err(refused) = room.put(input) else {
+            return Ok(PushedChunk { shared });
+        };
+        match *refused {
+            Inbound::Core(Input::Push {
                 lease:
                     Lent {
                         lease: Lease::Read(lease),
                         ..
                     },
                 ..
-            })) => over(
+            }) => over(
                 Reason::new(Code::NodeShutdown, "the node is stopped"),
                 Chunk {
                     tokens,
@@ -169,7 +171,7 @@ impl Slot<'_> {
                     lease,
                 },
             ),
-            Err(_) => unreachable!("an inbox hands back what it was given"),
+            _ => unreachable!("an inbox hands back what it was given"),
         }
     }
 }
@@ -185,6 +187,11 @@ impl PushedChunk {
     /// Waits for the lease. None only if the node stopped with the room still held.
     pub async fn released(self) -> Option<ReadLease> {
         self.shared.wait().await.map(|back| back.lease)
+    }
+
+    /// As [`PushedChunk::released`], with the reason if the room ended before it took the chunk.
+    pub async fn back(self) -> Option<ChunkBack> {
+        self.shared.wait().await
     }
 
     /// As [`PushedChunk::released`], on a plain thread.

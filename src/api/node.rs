@@ -21,8 +21,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A node: one process's end of every transfer. Clones are the same node; when the last one and the
-/// last room handle are gone, it stops in the background. [`Node::shutdown`] waits.
+/// A node: one process's end of every transfer. Clones are the same node, and the handle of a room
+/// keeps it. When all of these are gone it stops in the background, and rooms that were detached
+/// end. [`Node::shutdown`] waits.
 #[derive(Clone, Debug)]
 pub struct Node {
     runtime: Arc<Runtime>,

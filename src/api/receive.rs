@@ -52,7 +52,7 @@ pub struct ReceiveRoom {
     life: LifeId,
     shared: Arc<RoomShared>,
     inbox: Inbox,
-    /// A node lives as long as its room handles.
+    /// Keeps the node alive as long as the room has a handle.
     _node: Node,
     detached: bool,
 }
@@ -237,7 +237,7 @@ impl ReceiveBuilder {
         };
         let inbox = node.inbox(self.id).clone();
         if let Err(message) = inbox.put(Inbound::Core(Input::Start(Box::new(start)))) {
-            let leases = match message {
+            let leases = match *message {
                 Inbound::Core(Input::Start(start)) => match start.role {
                     StartRole::Receiver { leases, .. } => leases,
                     StartRole::Sender { .. } => Vec::new(),

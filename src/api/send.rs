@@ -43,8 +43,10 @@ pub struct SendRoom {
     inbox: Inbox,
     node: Node,
     receivers: u16,
-    window: Arc<Semaphore>,
+    /// Made with the first slot: many rooms are registered long before their first chunk.
+    window: OnceLock<Arc<Semaphore>>,
     chunks: AtomicU32,
+    /// What `finish` said; it is said once.
     finished: OnceLock<u64>,
     detached: bool,
 }
@@ -165,14 +167,13 @@ impl SendBuilder {
         inbox
             .put(Inbound::Core(Input::Start(Box::new(start))))
             .map_err(|_| StartErrorKind::NodeStopped)?;
-        let window = Arc::new(Semaphore::new(shared_node.limits.chunks_in_flight));
         let room = SendRoom {
             key,
             life,
             shared,
             inbox,
             receivers: self.receivers,
-            window,
+            window: OnceLock::new(),
             chunks: AtomicU32::new(0),
             finished: OnceLock::new(),
             detached: false,
@@ -229,7 +230,7 @@ impl SendRoom {
     /// The room is over.
     pub async fn reserve(&self) -> Result<Slot<'_>, Ended> {
         let slot = async {
-            let window = Arc::clone(&self.window).acquire_owned().await.ok()?;
+            let window = Arc::clone(self.window()).acquire_owned().await.ok()?;
             let jobs = Arc::clone(&self.node.shared().jobs)
                 .acquire_many_owned(u32::from(self.receivers))
                 .await
@@ -261,7 +262,7 @@ impl SendRoom {
                 .ended(Outcome::Aborted(Code::NodeShutdown.into()))
                 .into(),
         };
-        let window = Arc::clone(&self.window)
+        let window = Arc::clone(self.window())
             .try_acquire_owned()
             .map_err(|e| full(e, "chunks_in_flight", limits.chunks_in_flight))?;
         let jobs = Arc::clone(&self.node.shared().jobs)
@@ -309,10 +310,8 @@ impl SendRoom {
         }
         if self.finished.set(total_tokens).is_err() {
             let before = self.finished.get().copied().unwrap_or(total_tokens);
-            return Err(FinishError {
-                why: FinishProblem::Twice(before),
-                aux,
-            });
+            let why = FinishProblem::Twice(before);
+            return Err(FinishError { why, aux });
         }
         let aux = aux.map(|lease| Lent::from(Lease::Read(lease)));
         let input = Input::Finish {
@@ -323,7 +322,7 @@ impl SendRoom {
         match self.put(input) {
             Ok(()) => Ok(()),
             Err(message) => {
-                let aux = match message {
+                let aux = match *message {
                     Inbound::Core(Input::Finish {
                         aux: Some(lent), ..
                     }) => match lent.lease {
@@ -430,12 +429,13 @@ impl SendRoom {
         }
     }
 
-    #[allow(
-        clippy::result_large_err,
-        reason = "what was put in is handed back as it was"
-    )]
-    pub(super) fn put(&self, input: RealInput) -> Result<(), Inbound> {
+    pub(super) fn put(&self, input: RealInput) -> Result<(), Box<Inbound>> {
         self.inbox.put(Inbound::Core(input))
+    }
+
+    fn window(&self) -> &Arc<Semaphore> {
+        self.window
+            .get_or_init(|| Arc::new(Semaphore::new(self.node.shared().limits.chunks_in_flight)))
     }
 
     /// Its life on this node, for tests.

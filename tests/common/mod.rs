@@ -273,6 +273,7 @@ pub(crate) async fn assert_quiet(node: &Node) {
             stats.early_claims,
             stats.claims,
             stats.actors,
+            stats.clocks,
         ];
         if held.iter().all(|n| *n == 0) {
             assert_eq!(stats.stray_witnesses, 0, "{stats:?}");

@@ -1,6 +1,6 @@
 //! Copy lanes: one thread each, which copies pieces of jobs in the order the scheduler says.
 //!
-//! [`schedule`] is pure. A [`job`](job) carries its ticket: when the lane lets go of it, whatever
+//! [`schedule`] is pure. A [`job`] carries its ticket: when the lane lets go of it, whatever
 //! the reason, the ticket tells the room's shard what landed and proves that it is over.
 
 pub(crate) mod actor;

@@ -12,7 +12,8 @@ pub struct Withdrawn {
 }
 
 impl Withdrawn {
-    /// Only for the session core, where it takes a claim out of its queue unsent.
+    /// Only for the owner of a session, where it gives up a numbered claim whose frame was never
+    /// queued.
     pub(crate) fn new(claim: ClaimNo) -> Self {
         Withdrawn { claim }
     }
@@ -38,8 +39,8 @@ impl Withdrawn {
 pub enum Witness {
     /// The claim was never sent.
     NeverSubmitted(Withdrawn),
-    /// These jobs are over: the lanes handed back every one of them.
-    Jobs(Vec<JobOver>),
+    /// The job is over: its lane has let go of it.
+    Job(JobOver),
     /// The claim's gate is closed and nobody is inside.
     GateClosed(GateClosed),
 }
@@ -49,7 +50,7 @@ impl Witness {
     pub fn proof(&self) -> Proof {
         match self {
             Witness::NeverSubmitted(_) => Proof::NeverSubmitted,
-            Witness::Jobs(_) => Proof::Completed,
+            Witness::Job(_) => Proof::Completed,
             Witness::GateClosed(_) => Proof::GateClosed,
         }
     }

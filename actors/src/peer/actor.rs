@@ -16,21 +16,23 @@ use super::pipe::PipeEnd;
 use super::session::{Admit, Received, Session, SessionLimits};
 use super::terms::{LocalPool, terms_of};
 use super::wire::{self, Bounds, FrameReader};
-use crate::ids::{ClaimId, Incarnation, LegNo, LifeId, PeerRef, PoolId, RoomId};
+use crate::ids::{ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, PoolId, RoomId};
 use crate::memory::{GateTable, Target, Withdrawn};
 use crate::reason::{Code, Reason};
 use crate::room::event::LegTerms;
 use crate::runtime::shared::{NodeShared, Pools};
 use crate::supervisor::actor::{PeerGone, PeerSays, SessionSays, Shard, ShardPeer};
 use crate::supervisor::early::Offer;
-use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, ResponseFuture};
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, ResponseFuture};
 use kvroom_kernels::layout::PoolLayout;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Frames in one batch of the pipe.
-const BATCH: usize = 512;
+const BATCH: usize = 128;
+/// Bytes that a batch usually fits in.
+const BATCH_BYTES: usize = 16 << 10;
 
 /// A claim that a shard wants opened.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ pub(crate) enum Command {
     Open(Box<OpenRequest>),
     Withdraw(LifeId, LegNo),
     Say(Body),
-    ClaimEnded,
+    ClaimEnded(ClaimNo),
 }
 
 #[derive(Message)]
@@ -70,8 +72,10 @@ pub(crate) struct Attach {
 #[rtype(result = "()")]
 pub(crate) struct GiveUp {
     pub(crate) reason: Reason,
-    /// Say goodbye first, and stop for good.
-    pub(crate) bye: bool,
+    /// Say goodbye first: whether every room had drained.
+    pub(crate) bye: Option<bool>,
+    /// This life of the peer never comes back.
+    pub(crate) for_good: bool,
 }
 
 /// This node's pools changed.
@@ -118,6 +122,10 @@ pub(crate) struct PeerActor {
     /// Claims that wait for a credit, in order.
     waiting: BTreeMap<u64, Box<OpenRequest>>,
     waiting_at: HashMap<(LifeId, LegNo), u64>,
+    /// The highest claim number that the peer named in earlier sessions.
+    floor: ClaimNo,
+    /// This life of the peer never comes back.
+    for_good: bool,
     next_waiting: u64,
     flushing: bool,
     /// Told when a session is up or gone.
@@ -161,6 +169,8 @@ impl PeerActor {
             transports: 0,
             waiting: BTreeMap::new(),
             waiting_at: HashMap::new(),
+            floor: ClaimNo(0),
+            for_good: false,
             next_waiting: 0,
             flushing: false,
             watch,
@@ -174,6 +184,9 @@ impl PeerActor {
     fn command(&mut self, command: Command) {
         match command {
             Command::Open(request) => match &self.link {
+                Some(link) if self.waiting.is_empty() && link.session.credit_available() > 0 => {
+                    self.open(*request);
+                }
                 Some(_) => {
                     let at = self.next_waiting;
                     self.next_waiting += 1;
@@ -213,8 +226,11 @@ impl PeerActor {
                     }
                 }
             }
-            Command::ClaimEnded => {
-                if let Some(link) = &mut self.link {
+            Command::ClaimEnded(number) => {
+                // A claim of an earlier session has no credit in this one.
+                if let Some(link) = &mut self.link
+                    && number > self.floor
+                {
                     link.session.claim_ended();
                 }
             }
@@ -223,61 +239,68 @@ impl PeerActor {
 
     /// Opens waiting claims while the peer's credit lasts.
     fn open_waiting(&mut self) {
-        while let Some(link) = &mut self.link
+        while let Some(link) = &self.link
             && link.session.credit_available() > 0
             && let Some((_, request)) = self.waiting.pop_first()
         {
             self.waiting_at.remove(&(request.life, request.leg));
-            let OpenRequest {
+            self.open(*request);
+        }
+    }
+
+    /// The number, the gate and the place in the queue: one step.
+    fn open(&mut self, request: OpenRequest) {
+        let Some(link) = &mut self.link else {
+            let reason = Reason::from(Code::SessionLost);
+            return self.not_opened(request, reason);
+        };
+        let OpenRequest {
+            life,
+            leg,
+            mut claim,
+            target,
+        } = request;
+        let room = claim.tag.room.id;
+        let number = self.node.new_claim();
+        let opened = match self.node.gates.open(number, target) {
+            Ok(gate) => {
+                claim.tag.id = ClaimId {
+                    receiver: self.node.incarnation,
+                    sender: self.incarnation,
+                    number,
+                };
+                claim.gate = gate.slot();
+                let tag = claim.tag;
+                match link.session.open_claim(number, claim) {
+                    Ok(()) => Ok((tag, gate)),
+                    Err(refused) => {
+                        // Nobody was told of the gate; dropped, it closes and lets its target go.
+                        drop(gate);
+                        Err(Reason::new(Code::SessionLost, refused.to_string()))
+                    }
+                }
+            }
+            Err(error) => Err(Reason::new(
+                Code::LimitReached,
+                format!("{error}: raise Limits::gates or start fewer rooms at once"),
+            )),
+        };
+        let says = match opened {
+            Ok((tag, gate)) => SessionSays::Opened {
                 life,
                 leg,
-                mut claim,
-                target,
-            } = *request;
-            let shard =
-                self.shards[NodeShared::shard_of(claim.tag.room.id, self.shards.len())].clone();
-            // The number, the gate and the place in the queue: one step.
-            let number = self.node.new_claim();
-            let opened = match self.node.gates.open(number, target) {
-                Ok(gate) => {
-                    claim.tag.id = ClaimId {
-                        receiver: self.node.incarnation,
-                        sender: self.incarnation,
-                        number,
-                    };
-                    claim.gate = gate.slot();
-                    let tag = claim.tag;
-                    match link.session.open_claim(number, claim) {
-                        Ok(()) => Ok((tag, gate)),
-                        Err(refused) => {
-                            drop(gate);
-                            Err(Reason::new(Code::SessionLost, refused.to_string()))
-                        }
-                    }
-                }
-                Err(error) => Err(Reason::new(
-                    Code::LimitReached,
-                    format!("{error}: raise Limits::gates or start fewer rooms at once"),
-                )),
-            };
-            shard.do_send(match opened {
-                Ok((tag, gate)) => SessionSays::Opened {
-                    life,
-                    leg,
-                    tag,
-                    gate,
-                },
-                Err(reason) => {
-                    let witness = Withdrawn::new(number);
-                    SessionSays::NotOpened {
-                        life,
-                        leg,
-                        reason,
-                        witness,
-                    }
-                }
-            });
-        }
+                tag,
+                gate,
+            },
+            Err(reason) => SessionSays::NotOpened {
+                life,
+                leg,
+                reason,
+                witness: Withdrawn::new(number),
+            },
+        };
+        // From inside, one for each claim of an admitted room.
+        self.shard(room).do_send(says);
     }
 
     fn not_opened(&mut self, request: OpenRequest, reason: Reason) {
@@ -315,7 +338,7 @@ impl PeerActor {
         {
             match link.tx.clone().try_reserve() {
                 Ok(permit) => {
-                    let mut bytes = Vec::new();
+                    let mut bytes = Vec::with_capacity(BATCH_BYTES);
                     let mut broken = None;
                     link.session.transmit_with(BATCH, |frame| {
                         if let Err(error) = wire::encode_frame_ref(frame, &mut bytes, limit) {
@@ -403,11 +426,14 @@ impl PeerActor {
                 );
                 let pages = claim.sections.iter().map(|s| s.pages.len() as u64).sum();
                 let (tag, gate, checksum) = (claim.tag, claim.gate, claim.checksum);
+                let deadline_ms = claim.deadline_ms;
+                tracing::debug!(room = %tag.room, peer = self.name, trace = ?claim.trace, "claim arrived");
                 let offer = Offer {
                     tag,
                     gate,
                     pages,
                     checksum,
+                    deadline_ms,
                 };
                 put(
                     tag,
@@ -444,23 +470,29 @@ impl PeerActor {
         Ok(())
     }
 
+    fn tell_shards(&self, reason: &Reason) {
+        for shard in &self.shards {
+            shard.do_send(PeerGone {
+                peer: self.me,
+                for_good: self.for_good,
+                reason: reason.clone(),
+            });
+        }
+    }
+
     /// The session is over: its rooms end on this side, whatever waits is told so.
     fn give_up(&mut self, reason: Reason) {
         let Some(link) = self.link.take() else { return };
         tracing::info!(peer = self.name, %reason, "session ended");
         // Claims whose frame was never handed over are aborted by their rooms like the others: their
         // gates are open and prove more than the receipt.
+        self.floor = self.floor.max(link.session.mark());
         drop(link.session.give_up());
         self.waiting_at.clear();
         for request in std::mem::take(&mut self.waiting).into_values() {
             self.not_opened(*request, reason.clone());
         }
-        for shard in &self.shards {
-            shard.do_send(PeerGone {
-                peer: self.me,
-                reason: reason.clone(),
-            });
-        }
+        self.tell_shards(&reason);
         self.watch.send_replace(PeerState::Down(reason.to_string()));
     }
 }
@@ -502,8 +534,11 @@ impl Handler<Attach> for PeerActor {
         };
         self.transports += 1;
         let transport = self.transports;
+        let mut session = Session::new(self.node.incarnation, self.incarnation, limits);
+        // What earlier sessions named is dead for ever.
+        session.note_abort(self.floor);
         self.link = Some(Link {
-            session: Session::new(self.node.incarnation, self.incarnation, limits),
+            session,
             tx: pipe.tx,
             reader: FrameReader::new(Bounds::from(&self.node.limits)),
             pools: theirs.pools.into_iter().collect(),
@@ -630,16 +665,20 @@ impl Handler<GiveUp> for PeerActor {
     type Result = ();
 
     fn handle(&mut self, give_up: GiveUp, ctx: &mut Context<Self>) {
-        if give_up.bye {
+        if let Some(drained) = give_up.bye {
             if let Some(link) = &mut self.link {
                 // Refused only if the peer reads nothing; then it hears of the closed pipe.
-                let _ = link.session.queue(Body::Bye { drained: true });
+                let _ = link.session.queue(Body::Bye { drained });
             }
             self.flush(ctx);
         }
-        self.give_up(give_up.reason);
-        if give_up.bye {
-            ctx.stop();
+        self.for_good = give_up.for_good;
+        if self.link.is_some() {
+            self.give_up(give_up.reason);
+        } else if give_up.for_good {
+            self.tell_shards(&give_up.reason);
         }
+        // The actor itself stops when the last shard has let go of it, and not before it has
+        // answered all that they asked of it.
     }
 }

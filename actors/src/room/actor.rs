@@ -2,7 +2,7 @@
 
 use super::event::{Effect, Event};
 use super::{Room, StateName};
-use crate::ids::LifeId;
+use crate::ids::{LifeId, RoomKey};
 use crate::memory::Witness;
 use crate::supervisor::actor::Shard;
 use actix::{Actor, ActorContext, Addr, Context, Handler, Message};
@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(crate) struct RoomActor {
     life: LifeId,
     room: Option<Room<Witness>>,
+    span: tracing::Span,
     shard: Addr<Shard>,
 }
 
@@ -30,10 +31,12 @@ pub(crate) struct Said {
 }
 
 impl RoomActor {
-    pub(crate) fn new(life: LifeId, room: Room<Witness>, shard: Addr<Shard>) -> Self {
+    pub(crate) fn new(life: LifeId, key: RoomKey, room: Room<Witness>, shard: Addr<Shard>) -> Self {
+        let span = tracing::debug_span!("room", %key, role = %room.role(), life = life.0);
         RoomActor {
             life,
             room: Some(room),
+            span,
             shard,
         }
     }
@@ -49,6 +52,8 @@ impl Handler<Tell> for RoomActor {
     fn handle(&mut self, Tell(event): Tell, ctx: &mut Context<Self>) {
         let Some(room) = self.room.take() else { return };
         let name = event.name();
+        let _inside = self.span.enter();
+        tracing::trace!(event = name);
         let told = catch_unwind(AssertUnwindSafe(|| {
             let mut effects = Vec::new();
             let room = room.handle(event, &mut effects);

@@ -3,8 +3,9 @@
 /// Every obligation of one life (each job ever posted, each claim ever opened) was met by a
 /// witness, and no new one can be made. The only thing that ends a room.
 ///
-/// Made by the custody record alone, when the last witness is in; cannot be made, copied (with real
-/// witnesses) or taken apart anywhere else.
+/// Made by a custody record alone, when the last witness is in; cannot be made, copied (with real
+/// witnesses) or taken apart anywhere else. It does not say whose record that was: the supervisor
+/// hands it to the room of the same life.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Quiescence<W> {
     witnesses: Vec<W>,

@@ -124,8 +124,6 @@ pub(crate) struct State {
     pub(crate) hub: Option<LocalHub>,
     pub(crate) shards: Vec<(Addr<Shard>, ArbiterHandle)>,
     pub(crate) peers: BTreeMap<String, Known>,
-    /// Older lives of peers: their claims may still drain.
-    pub(crate) former: Vec<Known>,
     /// Names that this node is connecting to.
     connecting: Vec<String>,
     /// Names that are connecting to this node.
@@ -152,7 +150,6 @@ impl State {
             hub,
             shards,
             peers: BTreeMap::new(),
-            former: Vec::new(),
             connecting: Vec::new(),
             answering: Vec::new(),
             next_peer: 0,
@@ -208,7 +205,8 @@ impl State {
                     Code::PeerRestarted,
                     format!("node {:?} came back as a newer incarnation", theirs.node),
                 ),
-                bye: false,
+                bye: None,
+                for_good: true,
             });
         }
         let peer = PeerRef(self.next_peer);
@@ -230,9 +228,8 @@ impl State {
             info: info.clone(),
             addr: addr.clone(),
         };
-        if let Some(old) = self.peers.insert(theirs.node.clone(), known) {
-            self.former.push(old);
-        }
+        // An older life's actor is let go of; it stops when the shards have let go of it too.
+        self.peers.insert(theirs.node.clone(), known);
         (info, addr)
     }
 }
@@ -273,7 +270,11 @@ fn handle(state: &Shared, message: ControlMsg) {
         } => {
             let state = state.borrow();
             if let Some(known) = state.peers.values().find(|k| k.info.peer == peer) {
-                let given_up = known.addr.send(GiveUp { reason, bye: false });
+                let given_up = known.addr.send(GiveUp {
+                    reason,
+                    bye: None,
+                    for_good: false,
+                });
                 // Whoever connects after this gets a new session and not the one that is going.
                 actix::spawn(async move {
                     let _ = given_up.await;

@@ -13,7 +13,7 @@ pub struct Stats {
     pub done: AtomicU64,
     /// Rooms that ended `Aborted`.
     pub aborted: AtomicU64,
-    /// Pieces that closed gates refused.
+    /// Copy jobs that met a closed gate.
     pub refused_jobs: AtomicU64,
     /// Messages about claims that are not live.
     pub stale_messages: AtomicU64,

@@ -308,6 +308,15 @@ fn check(config: &NodeConfig) -> Result<(), NodeError> {
     Ok(())
 }
 
+/// More than can ever come to one lane: every chunk that was given a slot, and the aux row of every
+/// leg. So a lane refuses nothing that was admitted.
+fn lane_capacity(node: &NodeShared, lanes: usize) -> usize {
+    let limits = &node.limits;
+    let chunks = limits.jobs_per_lane.saturating_mul(lanes);
+    let aux = limits.rooms.saturating_mul(usize::from(limits.receivers));
+    chunks.saturating_add(aux)
+}
+
 fn clip(name: &str) -> String {
     name.chars().take(8).collect()
 }
@@ -383,7 +392,7 @@ impl Threads {
     fn start_lane(&mut self, node: &Arc<NodeShared>, inboxes: &[Inbox], config: &NodeConfig) {
         let arbiter = Arbiter::new();
         let stats = Arc::clone(&node.stats);
-        let (jobs, inboxes) = (node.limits.jobs_per_lane, inboxes.to_vec());
+        let (jobs, inboxes) = (lane_capacity(node, config.lanes), inboxes.to_vec());
         #[cfg(feature = "plant")]
         let (plant, brake) = (config.plant, config.brake.clone());
         #[cfg(not(feature = "plant"))]
@@ -420,9 +429,10 @@ impl Threads {
         arbiter.spawn(async move {
             let mut batch = Vec::with_capacity(INBOX_BATCH);
             while rx.recv_many(&mut batch, INBOX_BATCH).await > 0 {
-                let full = std::mem::replace(&mut batch, Vec::with_capacity(INBOX_BATCH));
-                if shard.send(FromInbox(full)).await.is_err() {
-                    return;
+                let full = std::mem::take(&mut batch);
+                match shard.send(FromInbox(full)).await {
+                    Ok(emptied) => batch = emptied,
+                    Err(_) => return,
                 }
             }
         });
@@ -453,16 +463,15 @@ impl Threads {
         }
         let peers: Vec<_> = {
             let state = state.borrow();
-            state
-                .peers
-                .values()
-                .chain(&state.former)
-                .map(|k| k.addr.clone())
-                .collect()
+            state.peers.values().map(|k| k.addr.clone()).collect()
         };
         for peer in peers {
             let reason = Reason::new(Code::NodeShutdown, "this node is shutting down");
-            let goodbye = peer.send(GiveUp { reason, bye: true });
+            let goodbye = peer.send(GiveUp {
+                reason,
+                bye: Some(drained),
+                for_good: true,
+            });
             let _ = tokio::time::timeout(GRACE, goodbye).await;
         }
         let mut leaked = Vec::new();

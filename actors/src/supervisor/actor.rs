@@ -8,7 +8,7 @@ use super::attached::{Attached, AttachedRole, Gate, Lent, RealInput, RealOutput,
 use super::core::{CoreLimits, ShardCore};
 use super::custody::Held;
 use super::io::{Counter, Input, Output, Which};
-use super::timers::{Clock, Timers};
+use super::timers::{Clock, Running, Timers};
 use crate::copy::actor::{Lane, LaneWork};
 use crate::copy::job::{Job, Place};
 use crate::copy::sum::{SumJob, SumReply, SumSection};
@@ -26,7 +26,7 @@ use crate::room::actor::{RoomActor, Said, Tell};
 use crate::room::event::{JobEnd, JobSpec, Timer};
 use crate::room::{Outcome, Quiescence};
 use crate::runtime::shared::NodeShared;
-use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, SpawnHandle};
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle};
 use kvroom_kernels::coverage::Rect;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -71,8 +71,8 @@ impl Inbox {
     }
 
     /// Puts a message in. Hands it back if the shard has stopped.
-    pub fn put(&self, message: Inbound) -> Result<(), Inbound> {
-        self.tx.send(message).map_err(|e| e.0)
+    pub fn put(&self, message: Inbound) -> Result<(), Box<Inbound>> {
+        self.tx.send(message).map_err(|e| Box::new(e.0))
     }
 }
 
@@ -92,13 +92,14 @@ impl std::fmt::Debug for Inbound {
 pub struct Shard {
     node: Arc<NodeShared>,
     core: ShardCore<Lent, Witness, Attached>,
-    rooms: HashMap<LifeId, Addr<RoomActor>>,
+    actors: usize,
     peers: HashMap<PeerRef, PeerLink>,
     lanes: Vec<Addr<Lane>>,
     next_lane: usize,
     inbox: Inbox,
     sink: Arc<Sink>,
     timers: Timers,
+    running: Running,
     /// When the next look at the clocks is due, and its wake-up.
     alarm: Option<(Tick, SpawnHandle)>,
     /// Messages for peers, sent at the end of each turn.
@@ -139,17 +140,12 @@ impl Doorbell for Bell {
     }
 }
 
-/// Longest time between two looks at the clocks while any is armed.
-const HEARTBEAT: Duration = Duration::from_secs(1);
-
-/// A wake-up that comes later than this was not only late: the process was stopped.
-const CLOCK_GAP: Duration = Duration::from_millis(1_500);
-
 /// How often a gate that is closed and not empty is looked at, should its bell not ring.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
+/// A batch of the inbox. The answer is the emptied batch, to be filled again.
 #[derive(Message)]
-#[rtype(result = "()")]
+#[rtype(result = "Vec<Inbound>")]
 pub(crate) struct FromInbox(pub(crate) Vec<Inbound>);
 
 #[derive(Message)]
@@ -188,6 +184,8 @@ pub(crate) struct ShardPeer {
 #[rtype(result = "()")]
 pub(crate) struct PeerGone {
     pub(crate) peer: PeerRef,
+    /// This life of the peer never comes back.
+    pub(crate) for_good: bool,
     pub(crate) reason: Reason,
 }
 
@@ -204,13 +202,14 @@ impl Shard {
         Shard {
             core: ShardCore::new(CoreLimits::from(&node.limits)),
             node,
-            rooms: HashMap::new(),
+            actors: 0,
             peers: HashMap::new(),
             lanes,
             next_lane: 0,
             sink: Arc::new(Sink(inbox.clone())),
             inbox,
             timers: Timers::default(),
+            running: Running::default(),
             alarm: None,
             outgoing: Vec::new(),
             work: VecDeque::new(),
@@ -237,7 +236,7 @@ impl Shard {
 
     /// Room actors that are alive.
     pub fn actors(&self) -> usize {
-        self.rooms.len()
+        self.actors
     }
 
     /// Asks the core to shut down; told when nothing is held any more.
@@ -289,12 +288,17 @@ impl Shard {
     fn output(&mut self, output: RealOutput, ctx: &mut Context<Self>) {
         match output {
             Output::Spawn { life, room } => {
-                let me = ctx.address();
-                self.rooms
-                    .insert(life, RoomActor::new(life, room, me).start());
+                let Some(key) = self.core.life(life).map(|l| l.key()) else {
+                    return;
+                };
+                let actor = RoomActor::new(life, key, room, ctx.address()).start();
+                self.actors += 1;
                 self.node.stats.add(&self.node.stats.started);
-                if let Some(reply) = self.core.attached(life).and_then(|a| a.reply.take()) {
-                    let _ = reply.send(Ok(()));
+                if let Some(attached) = self.core.attached(life) {
+                    attached.actor = Some(actor);
+                    if let Some(reply) = attached.reply.take() {
+                        let _ = reply.send(Ok(()));
+                    }
                 }
             }
             Output::StartRefused {
@@ -308,7 +312,11 @@ impl Shard {
                 }
             }
             Output::ToRoom { life, event } => {
-                if let Some(room) = self.rooms.get(&life) {
+                if let Some(room) = self
+                    .core
+                    .life(life)
+                    .and_then(|l| l.attached().actor.as_ref())
+                {
                     // Within this thread; a room answers each event with one message.
                     room.do_send(Tell(event));
                 }
@@ -319,7 +327,9 @@ impl Shard {
             }
             Output::CloseGate { life, leg } => self.close_gate(life, leg),
             Output::ToPeer { peer, body } => self.command(peer, Command::Say(body)),
-            Output::ClaimEnded { peer } => self.command(peer, Command::ClaimEnded),
+            Output::ClaimEnded { peer, number } => {
+                self.command(peer, Command::ClaimEnded(number));
+            }
             Output::Post {
                 life,
                 leg,
@@ -331,11 +341,22 @@ impl Shard {
             Output::ReleaseChunk { lease, .. } => give_back_chunk(lease, None),
             Output::Bounce { lease, reason } => give_back_chunk(lease, Some(reason)),
             Output::SetTimer { life, timer } => self.set_timer(life, timer),
-            Output::ClearTimer { life, timer } => self.timers.clear(life, timer),
-            Output::SetEarlyTimer { peer, tag } => {
-                let at = self.node.now().after(self.node.deadlines.early_claim);
-                self.timers.set(Clock::Early(peer, tag), at);
+            Output::ClearTimer { life, timer } => {
+                if let Some(attached) = self.core.attached(life) {
+                    self.timers.clear(life, &mut attached.armed, timer);
+                }
             }
+            Output::SetEarlyTimer {
+                peer,
+                tag,
+                within_ms,
+            } => {
+                let receiver_waits = Duration::from_millis(u64::from(within_ms));
+                let wait = self.node.deadlines.early_claim.min(receiver_waits);
+                let at = self.running.now().after(wait);
+                self.timers.set_early(peer, tag, at);
+            }
+            Output::ClearEarlyTimer { peer, tag } => self.timers.clear_early(peer, tag),
             Output::Publish { life, outcome } => self.publish(life, outcome),
             Output::Return {
                 life,
@@ -399,18 +420,28 @@ impl Shard {
             Timer::Drain => deadlines.drain,
             Timer::Explain => deadlines.drain.min(deadlines.stall),
         };
-        let at = self.node.now().after(after);
-        self.timers.set(Clock::Room(life, timer), at);
+        let at = self.running.now().after(after);
+        self.timers.set(life, &mut attached.armed, timer, at);
     }
 
-    /// One wake-up for all clocks, and at least one a second while any is armed: a longer gap means
-    /// that this process, or the machine, did not run.
+    /// A turn begins.
+    fn wake(&mut self) {
+        let armed = self.timers.len() > 0;
+        if let Some(gap) = self.running.turn(self.node.now(), armed) {
+            tracing::warn!(
+                ?gap,
+                "this process did not run for a while; its deadlines move"
+            );
+        }
+    }
+
+    /// One wake-up for all clocks, and at least one a heartbeat while any is armed.
     fn set_alarm(&mut self, ctx: &mut Context<Self>) {
         let Some(next) = self.timers.next() else {
             return;
         };
-        let now = self.node.now();
-        let due = next.min(now.after(HEARTBEAT));
+        let now = self.running.now();
+        let due = next.min(now.after(Running::HEARTBEAT));
         if let Some((at, handle)) = self.alarm {
             if at <= due {
                 return;
@@ -422,7 +453,7 @@ impl Shard {
     }
 
     fn fire(&mut self, ctx: &mut Context<Self>) {
-        let now = self.node.now();
+        let now = self.running.now();
         while let Some(clock) = self.timers.pop(now) {
             let input = match clock {
                 Clock::Room(life, timer) => Input::Timer { life, timer },
@@ -458,7 +489,10 @@ impl Shard {
                 Held::Chunk(_) => {}
             }
         }
-        let AttachedRole::Receiver { draft, .. } = &l.attached().role else {
+        let AttachedRole::Receiver { draft: kept, .. } = &mut l.attached_mut().role else {
+            return;
+        };
+        let Some(draft) = kept.as_deref() else {
             return;
         };
         let tag = ClaimTag {
@@ -494,6 +528,9 @@ impl Shard {
             checksum: draft.checksum,
             trace: draft.trace,
         });
+        if usize::from(leg.0) + 1 == draft.parts.len() {
+            *kept = None;
+        }
         let aux_target = aux_target.filter(|_| leg.0 == 0);
         let target = Target::new(targets, aux_target, Arc::new(Bell { inbox, life, leg }));
         let request = OpenRequest {
@@ -694,7 +731,7 @@ impl Shard {
             carried: held,
             rest,
             end,
-            witness: Witness::Jobs(vec![witness]),
+            witness: Witness::Job(witness),
         };
         self.input(input, ctx);
     }
@@ -750,10 +787,10 @@ impl Shard {
         life: LifeId,
         leases: Vec<(Held, Lent)>,
         proof: Quiescence<Witness>,
-        attached: Attached,
+        mut attached: Attached,
     ) {
-        self.rooms.remove(&life);
-        self.timers.clear_all(life);
+        self.actors -= usize::from(attached.actor.is_some());
+        self.timers.clear_all(life, &mut attached.armed);
         let landed = match attached.role {
             AttachedRole::Receiver { landed, .. } => landed,
             AttachedRole::Sender { .. } => crate::handle::Landed::default(),
@@ -827,10 +864,11 @@ impl Actor for Shard {
 }
 
 impl Handler<FromInbox> for Shard {
-    type Result = ();
+    type Result = MessageResult<FromInbox>;
 
-    fn handle(&mut self, FromInbox(batch): FromInbox, ctx: &mut Context<Self>) {
-        for message in batch {
+    fn handle(&mut self, FromInbox(mut batch): FromInbox, ctx: &mut Context<Self>) -> Self::Result {
+        self.wake();
+        for message in batch.drain(..) {
             match message {
                 Inbound::Core(input) => self.input(input, ctx),
                 Inbound::Job(back) => self.job_back(back, ctx),
@@ -845,6 +883,7 @@ impl Handler<FromInbox> for Shard {
             }
         }
         self.settle(ctx);
+        MessageResult(batch)
     }
 }
 
@@ -852,6 +891,7 @@ impl Handler<Said> for Shard {
     type Result = ();
 
     fn handle(&mut self, said: Said, ctx: &mut Context<Self>) {
+        self.wake();
         let Said { life, told } = said;
         match told {
             Some((state, effects)) => {
@@ -879,6 +919,7 @@ impl Handler<PeerSays> for Shard {
     type Result = ();
 
     fn handle(&mut self, says: PeerSays, ctx: &mut Context<Self>) {
+        self.wake();
         let peer = says.peer;
         for item in says.items {
             let input = match item {
@@ -895,6 +936,7 @@ impl Handler<SessionSays> for Shard {
     type Result = ();
 
     fn handle(&mut self, says: SessionSays, ctx: &mut Context<Self>) {
+        self.wake();
         match says {
             SessionSays::Opened {
                 life,
@@ -954,6 +996,7 @@ impl Handler<PeerGone> for Shard {
     type Result = ();
 
     fn handle(&mut self, gone: PeerGone, ctx: &mut Context<Self>) {
+        self.wake();
         self.input(
             Input::PeerLost {
                 peer: gone.peer,
@@ -961,6 +1004,9 @@ impl Handler<PeerGone> for Shard {
             },
             ctx,
         );
+        if gone.for_good {
+            self.peers.remove(&gone.peer);
+        }
         self.settle(ctx);
     }
 }
@@ -969,18 +1015,13 @@ impl Handler<Alarm> for Shard {
     type Result = ();
 
     fn handle(&mut self, _: Alarm, ctx: &mut Context<Self>) {
-        let now = self.node.now();
-        if let Some((due, _)) = self.alarm.take() {
-            let gap = now.since(due);
-            if gap > CLOCK_GAP {
-                tracing::warn!(
-                    ?gap,
-                    "this node did not run for a while; its deadlines move"
-                );
-                self.timers.shift(gap);
-            }
-        }
-        if self.timers.next().is_some_and(|next| next <= now) {
+        self.wake();
+        self.alarm = None;
+        if self
+            .timers
+            .next()
+            .is_some_and(|next| next <= self.running.now())
+        {
             // Behind what has arrived already: it may be what the clock waits for.
             let _ = self.inbox.put(Inbound::Fire);
         }
@@ -992,6 +1033,7 @@ impl Handler<LookAgain> for Shard {
     type Result = ();
 
     fn handle(&mut self, _: LookAgain, ctx: &mut Context<Self>) {
+        self.wake();
         self.looking = false;
         for (life, leg) in std::mem::take(&mut self.stuck_gates) {
             self.finish_gate(life, leg);

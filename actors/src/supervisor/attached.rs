@@ -6,6 +6,9 @@ use crate::handle::{ChunkPromise, Landed, RoomShared};
 use crate::ids::{PoolId, Tick};
 use crate::memory::{CancelFlag, Closing, Lease, OpenGate, Witness};
 use crate::peer::message::{AuxRow, Part, Trace};
+use crate::room::actor::RoomActor;
+use crate::supervisor::timers::Armed;
+use actix::Addr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -91,7 +94,6 @@ pub(crate) enum Gate {
 }
 
 /// What is kept with a life.
-#[derive(Debug)]
 pub struct Attached {
     pub(crate) shared: Arc<RoomShared>,
     pub(crate) reply: Option<StartReply>,
@@ -100,9 +102,23 @@ pub struct Attached {
     pub(crate) class: Class,
     /// When it was started.
     pub(crate) since: Tick,
+    /// The room's actor.
+    pub(crate) actor: Option<Addr<RoomActor>>,
+    /// When its clocks run out.
+    pub(crate) armed: Armed,
     /// The room's own deadline, if it has one.
     pub(crate) deadline: Option<Duration>,
     pub(crate) role: AttachedRole,
+}
+
+impl std::fmt::Debug for Attached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Attached")
+            .field("class", &self.class)
+            .field("since", &self.since)
+            .field("role", &self.role)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What differs by role.
@@ -115,7 +131,8 @@ pub(crate) enum AttachedRole {
         posted: bool,
     },
     Receiver {
-        draft: Box<Draft>,
+        /// Needed until the last claim is opened.
+        draft: Option<Box<Draft>>,
         gates: Vec<Gate>,
         landed: Landed,
     },
@@ -142,6 +159,8 @@ impl Attached {
             _permit: permit,
             class,
             since,
+            actor: None,
+            armed: Armed::default(),
             deadline,
             role,
         }
@@ -163,7 +182,7 @@ impl Attached {
             ..Landed::default()
         };
         let role = AttachedRole::Receiver {
-            draft: Box::new(draft),
+            draft: Some(Box::new(draft)),
             gates,
             landed,
         };
@@ -173,6 +192,8 @@ impl Attached {
             _permit: permit,
             class,
             since,
+            actor: None,
+            armed: Armed::default(),
             deadline,
             role,
         }

@@ -17,6 +17,8 @@ pub struct Offer {
     pub pages: u64,
     /// Whether it wants a checksum.
     pub checksum: bool,
+    /// How long the receiver waits for its outcome, in milliseconds from the claim's receipt.
+    pub deadline_ms: u32,
 }
 
 /// A claim that waits.

@@ -315,6 +315,8 @@ pub enum Output<L, W, A> {
     ClaimEnded {
         /// Whose.
         peer: PeerRef,
+        /// Which: a credit goes back in the session that the claim came in, and in no other.
+        number: ClaimNo,
     },
     /// Post a copy.
     Post {
@@ -369,6 +371,15 @@ pub enum Output<L, W, A> {
     },
     /// Arm the clock of a waiting claim.
     SetEarlyTimer {
+        /// Whose claim.
+        peer: PeerRef,
+        /// Its name.
+        tag: ClaimTag,
+        /// The receiver waits no longer than this, in milliseconds.
+        within_ms: u32,
+    },
+    /// The claim waits no more.
+    ClearEarlyTimer {
         /// Whose claim.
         peer: PeerRef,
         /// Its name.

@@ -1,12 +1,16 @@
-//! All clocks of one shard in one ordered set, with one wake-up for the earliest.
+//! All clocks of one shard in order, with one wake-up for the earliest.
+//!
+//! They run on the shard's running time ([`Running`]): time in which the process was stopped or the
+//! machine paused does not count, since what the other side said meanwhile has not been read either.
 
 use crate::ids::{LifeId, PeerRef, Tick};
 use crate::peer::message::ClaimTag;
 use crate::room::event::Timer;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 /// Whose clock it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
     /// A room's.
     Room(LifeId, Timer),
@@ -14,108 +18,161 @@ pub(crate) enum Clock {
     Early(PeerRef, ClaimTag),
 }
 
-/// Armed clocks.
+/// When a room's clocks run out; kept with the room, so that a clock is found without a search.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Armed([Option<Tick>; Timer::ALL.len()]);
+
+/// Armed clocks of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    due: BTreeSet<(Tick, Clock)>,
-    rooms: HashMap<(LifeId, Timer), Tick>,
+    rooms: BTreeSet<(Tick, LifeId, Timer)>,
+    early: BTreeMap<(Tick, u64), (PeerRef, ClaimTag)>,
+    early_at: HashMap<(PeerRef, ClaimTag), (Tick, u64)>,
+    next_early: u64,
 }
 
 impl Timers {
-    /// Arms a clock; a room's clock that was armed before is moved.
-    pub(crate) fn set(&mut self, clock: Clock, at: Tick) {
-        if let Clock::Room(life, timer) = clock
-            && let Some(before) = self.rooms.insert((life, timer), at)
-        {
-            self.due.remove(&(before, clock));
+    /// Arms a room's clock; one that was armed before is moved.
+    pub(crate) fn set(&mut self, life: LifeId, armed: &mut Armed, timer: Timer, at: Tick) {
+        self.clear(life, armed, timer);
+        armed.0[timer as usize] = Some(at);
+        self.rooms.insert((at, life, timer));
+    }
+
+    /// Arms the clock of a waiting claim.
+    pub(crate) fn set_early(&mut self, peer: PeerRef, tag: ClaimTag, at: Tick) {
+        let place = (at, self.next_early);
+        self.next_early += 1;
+        self.early.insert(place, (peer, tag));
+        self.early_at.insert((peer, tag), place);
+    }
+
+    /// Disarms the clock of a waiting claim.
+    pub(crate) fn clear_early(&mut self, peer: PeerRef, tag: ClaimTag) {
+        if let Some(place) = self.early_at.remove(&(peer, tag)) {
+            self.early.remove(&place);
         }
-        self.due.insert((at, clock));
     }
 
     /// Disarms a room's clock.
-    pub(crate) fn clear(&mut self, life: LifeId, timer: Timer) {
-        if let Some(at) = self.rooms.remove(&(life, timer)) {
-            self.due.remove(&(at, Clock::Room(life, timer)));
+    pub(crate) fn clear(&mut self, life: LifeId, armed: &mut Armed, timer: Timer) {
+        if let Some(at) = armed.0[timer as usize].take() {
+            self.rooms.remove(&(at, life, timer));
         }
     }
 
     /// Disarms all clocks of a life.
-    pub(crate) fn clear_all(&mut self, life: LifeId) {
+    pub(crate) fn clear_all(&mut self, life: LifeId, armed: &mut Armed) {
         for timer in Timer::ALL {
-            self.clear(life, timer);
+            self.clear(life, armed, timer);
         }
     }
 
     /// When the next clock runs out.
     pub(crate) fn next(&self) -> Option<Tick> {
-        self.due.first().map(|(at, _)| *at)
+        let room = self.rooms.first().map(|(at, _, _)| *at);
+        let early = self.early.first_key_value().map(|((at, _), _)| *at);
+        room.into_iter().chain(early).min()
     }
 
     /// Takes out one clock that has run out.
     pub(crate) fn pop(&mut self, now: Tick) -> Option<Clock> {
-        let (at, _) = self.due.first()?;
-        if *at > now {
-            return None;
+        if self.rooms.first().is_some_and(|(at, _, _)| *at <= now) {
+            let (_, life, timer) = self.rooms.pop_first()?;
+            return Some(Clock::Room(life, timer));
         }
-        let (_, clock) = self.due.pop_first()?;
-        if let Clock::Room(life, timer) = clock {
-            self.rooms.remove(&(life, timer));
+        if self
+            .early
+            .first_key_value()
+            .is_some_and(|((at, _), _)| *at <= now)
+        {
+            let (_, (peer, tag)) = self.early.pop_first()?;
+            self.early_at.remove(&(peer, tag));
+            return Some(Clock::Early(peer, tag));
         }
-        Some(clock)
-    }
-
-    /// A gap in the node's own clock (a stopped process, a paused machine): everything waits that
-    /// much longer, since the other side's messages of that time have not been read either.
-    pub(crate) fn shift(&mut self, gap: std::time::Duration) {
-        let due = std::mem::take(&mut self.due);
-        self.due = due
-            .into_iter()
-            .map(|(at, clock)| (at.after(gap), clock))
-            .collect();
-        for at in self.rooms.values_mut() {
-            *at = at.after(gap);
-        }
+        None
     }
 
     /// How many are armed.
     pub(crate) fn len(&self) -> usize {
-        self.due.len()
+        self.rooms.len() + self.early.len()
+    }
+}
+
+/// Time that a shard has really run. Told at every turn, it sees a gap by itself.
+#[derive(Debug, Default)]
+pub(crate) struct Running {
+    seen: Tick,
+    gaps: Duration,
+}
+
+impl Running {
+    /// The longest time between two turns of a shard with armed clocks; it wakes that often.
+    pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
+
+    /// A longer time between two turns is a gap.
+    const GAP: Duration = Duration::from_millis(1_500);
+
+    /// A turn begins at `now` of the node's clock. Says how long the gap before it was, if there was
+    /// one; `armed` tells whether the shard was to wake at all.
+    pub(crate) fn turn(&mut self, now: Tick, armed: bool) -> Option<Duration> {
+        let since = now.since(self.seen);
+        self.seen = self.seen.max(now);
+        if !armed || since <= Self::GAP {
+            return None;
+        }
+        let gap = since - Self::HEARTBEAT;
+        self.gaps += gap;
+        Some(gap)
+    }
+
+    /// Running time of the present turn.
+    pub(crate) fn now(&self) -> Tick {
+        Tick(self.seen.since(Tick::default().after(self.gaps)).as_nanos() as u64)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+
+    const LIFE: LifeId = LifeId(1);
 
     #[test]
     fn a_clock_set_again_runs_out_once_at_the_later_time() {
-        let mut t = Timers::default();
-        let c = Clock::Room(LifeId(1), Timer::Stall);
-        t.set(c, Tick(10));
-        t.set(c, Tick(20));
+        let (mut t, mut armed) = (Timers::default(), Armed::default());
+        t.set(LIFE, &mut armed, Timer::Stall, Tick(10));
+        t.set(LIFE, &mut armed, Timer::Stall, Tick(20));
         assert_eq!(t.pop(Tick(15)), None);
-        assert_eq!(t.pop(Tick(20)), Some(c));
+        assert_eq!(t.pop(Tick(20)), Some(Clock::Room(LIFE, Timer::Stall)));
         assert_eq!(t.pop(Tick(99)), None);
         assert_eq!(t.len(), 0);
     }
 
     #[test]
     fn a_cleared_clock_never_runs_out() {
-        let mut t = Timers::default();
-        t.set(Clock::Room(LifeId(1), Timer::Drain), Tick(10));
-        t.set(Clock::Room(LifeId(1), Timer::Outcome), Tick(5));
-        t.clear_all(LifeId(1));
+        let (mut t, mut armed) = (Timers::default(), Armed::default());
+        t.set(LIFE, &mut armed, Timer::Drain, Tick(10));
+        t.set(LIFE, &mut armed, Timer::Outcome, Tick(5));
+        t.clear_all(LIFE, &mut armed);
         assert_eq!(t.next(), None);
     }
 
     #[test]
-    fn a_clock_gap_moves_every_deadline() {
-        let mut t = Timers::default();
-        let c = Clock::Room(LifeId(1), Timer::Outcome);
-        t.set(c, Tick(10));
-        t.shift(Duration::from_nanos(100));
-        assert_eq!(t.pop(Tick(109)), None);
-        assert_eq!(t.pop(Tick(110)), Some(c));
+    fn time_in_which_the_process_did_not_run_does_not_count() {
+        let mut running = Running::default();
+        let second = 1_000_000_000;
+        assert_eq!(running.turn(Tick(second), true), None);
+        assert_eq!(running.turn(Tick(2 * second), true), None);
+        let gap = running.turn(Tick(62 * second), true);
+        assert_eq!(gap, Some(Duration::from_secs(59)));
+        assert_eq!(running.now(), Tick(3 * second));
+    }
+
+    #[test]
+    fn a_shard_with_nothing_armed_sleeps_as_long_as_it_likes() {
+        let mut running = Running::default();
+        assert_eq!(running.turn(Tick(100_000_000_000), false), None);
+        assert_eq!(running.now(), Tick(100_000_000_000));
     }
 }

@@ -519,6 +519,7 @@ impl World {
                     gate: 0,
                     pages: 4,
                     checksum: false,
+                    deadline_ms: u32::MAX,
                 },
                 terms: Ok(terms),
             },

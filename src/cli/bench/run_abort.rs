@@ -103,10 +103,7 @@ async fn abort_once(
             "a request was done before it could be aborted".to_owned(),
         ));
     }
-    let queued_bytes = released
-        .landed
-        .wanted
-        .saturating_sub(released.landed.bytes);
+    let queued_bytes = released.landed.wanted.saturating_sub(released.landed.bytes);
     let destination = pair::only_lease(released, "receiver")?;
     let source = pushed.released().await.ok_or_else(pair::source_kept)?;
     Ok((

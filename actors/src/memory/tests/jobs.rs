@@ -332,7 +332,7 @@ fn each_witness_names_its_proof() {
     assert_eq!(withdrawn.claim(), ClaimNo(4));
     let proofs = [
         Witness::NeverSubmitted(withdrawn),
-        Witness::Jobs(vec![over]),
+        Witness::Job(over),
         Witness::GateClosed(closed),
     ]
     .map(|w| w.proof().to_string());

@@ -182,6 +182,10 @@ impl Moving {
             say: Say::Bound,
         });
         let fits = self.check_length(&terms);
+        if self.legs.capacity() == 0 {
+            // Most rooms have one receiver.
+            self.legs.reserve_exact(usize::from(self.receivers).min(8));
+        }
         self.legs.push((leg, Leg::new(terms)));
         if let Err(text) = fits {
             return end(Code::LengthMismatch, text);

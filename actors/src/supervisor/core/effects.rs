@@ -188,6 +188,7 @@ impl<L, W, A> ShardCore<L, W, A> {
                 gate,
                 pages: 0,
                 checksum,
+                deadline_ms: 0,
             },
             reason,
             out,
@@ -255,7 +256,11 @@ impl<L, W, A> ShardCore<L, W, A> {
             };
             self.claims.remove(&key);
             if l.role == Role::Sender {
-                out.push(Output::ClaimEnded { peer: leg.peer });
+                let number = tag.id.number;
+                out.push(Output::ClaimEnded {
+                    peer: leg.peer,
+                    number,
+                });
             }
         }
         let leases = l.custody.give_back(&proof);

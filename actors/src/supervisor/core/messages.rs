@@ -35,12 +35,16 @@ impl<L, W, A> ShardCore<L, W, A> {
             let reason = Reason::new(Code::NodeShutdown, "the node is shutting down");
             return self.refuse_offer(peer, &offer, reason, out);
         }
-        let tag = offer.tag;
+        let (tag, within_ms) = (offer.tag, offer.deadline_ms);
         match self.early.wait(
             Waiting { peer, offer, terms },
             self.limits.early_claims_per_peer,
         ) {
-            Ok(()) => out.push(Output::SetEarlyTimer { peer, tag }),
+            Ok(()) => out.push(Output::SetEarlyTimer {
+                peer,
+                tag,
+                within_ms,
+            }),
             Err(w) => {
                 let reason = Reason::new(
                     Code::TooManyEarlyClaims,
@@ -146,13 +150,15 @@ impl<L, W, A> ShardCore<L, W, A> {
         match body {
             Body::Abort { reason, .. } => {
                 if let Some(w) = self.early.take_claim(peer, tag.room, tag.id.number) {
+                    out.push(Output::ClearEarlyTimer { peer, tag });
                     self.remember_abort(tag, reason);
                     let body = Body::Quiesced {
                         tag,
                         landed: Coverage::new(),
                     };
                     out.push(Output::ToPeer { peer: w.peer, body });
-                    out.push(Output::ClaimEnded { peer });
+                    let number = tag.id.number;
+                    out.push(Output::ClaimEnded { peer, number });
                 } else {
                     // Dead for ever: it ended, or its abort overtook it.
                     if !self.keys.contains_key(&(tag.room, Role::Sender)) {
@@ -242,7 +248,10 @@ impl<L, W, A> ShardCore<L, W, A> {
             }
         }
         // Their claims were of that session; nobody can be told.
-        self.early.take_peer(peer);
+        for w in self.early.take_peer(peer) {
+            let tag = w.offer.tag;
+            out.push(Output::ClearEarlyTimer { peer, tag });
+        }
     }
 
     /// A new session with the same incarnation: aborts that may have been lost are said again.

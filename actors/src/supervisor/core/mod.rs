@@ -63,7 +63,7 @@ impl From<&Limits> for CoreLimits {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ShardCore<L, W, A> {
     limits: CoreLimits,
-    lives: BTreeMap<LifeId, Life<L, W, A>>,
+    lives: BTreeMap<LifeId, Box<Life<L, W, A>>>,
     keys: BTreeMap<(RoomKey, Role), LifeId>,
     claims: BTreeMap<ClaimKey, (LifeId, LegNo)>,
     early: Early,
@@ -241,17 +241,17 @@ impl<L, W, A> ShardCore<L, W, A> {
 
     /// One life.
     pub fn life(&self, life: LifeId) -> Option<&Life<L, W, A>> {
-        self.lives.get(&life)
+        self.lives.get(&life).map(|l| &**l)
     }
 
     /// One life, for the runtime to lend on what custody holds.
     pub(crate) fn life_mut(&mut self, life: LifeId) -> Option<&mut Life<L, W, A>> {
-        self.lives.get_mut(&life)
+        self.lives.get_mut(&life).map(|l| &mut **l)
     }
 
     /// All lives.
     pub fn lives(&self) -> impl Iterator<Item = (LifeId, &Life<L, W, A>)> {
-        self.lives.iter().map(|(id, l)| (*id, l))
+        self.lives.iter().map(|(id, l)| (*id, &**l))
     }
 
     /// Claims that wait for a local `send`, oldest first.
@@ -376,6 +376,8 @@ impl<L, W, A> ShardCore<L, W, A> {
         for (peer, offer) in waiting {
             self.early
                 .take_claim(peer, offer.tag.room, offer.tag.id.number);
+            let tag = offer.tag;
+            out.push(Output::ClearEarlyTimer { peer, tag });
             self.aborted_early.insert(offer.tag.room, reason.clone());
             self.refuse_offer(peer, &offer, reason.clone(), out);
         }

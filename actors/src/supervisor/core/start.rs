@@ -60,7 +60,7 @@ impl<L, W, A> ShardCore<L, W, A> {
         };
         self.lives.insert(
             life,
-            Life {
+            Box::new(Life {
                 key,
                 role: name,
                 tag,
@@ -73,7 +73,7 @@ impl<L, W, A> ShardCore<L, W, A> {
                 crashed: false,
                 summing: false,
                 attached,
-            },
+            }),
         );
         self.keys.insert((key, name), life);
         out.push(Output::Spawn { life, room });
@@ -87,6 +87,8 @@ impl<L, W, A> ShardCore<L, W, A> {
                 });
             }
             for w in self.early.take_room(key) {
+                let tag = w.offer.tag;
+                out.push(Output::ClearEarlyTimer { peer: w.peer, tag });
                 self.bind(life, w.peer, w.offer, w.terms, out);
             }
         }
@@ -167,6 +169,10 @@ impl<L, W, A> ShardCore<L, W, A> {
             number: offer.tag.id.number,
         };
         self.claims.insert(key, (life, leg));
+        if l.legs.capacity() == 0 {
+            // Most rooms have one leg.
+            l.legs.reserve_exact(1);
+        }
         l.legs.push(LegRecord {
             peer,
             claim: Some(offer.tag),
@@ -203,7 +209,8 @@ impl<L, W, A> ShardCore<L, W, A> {
                 landed: Coverage::new(),
             },
         });
-        out.push(Output::ClaimEnded { peer });
+        let number = tag.id.number;
+        out.push(Output::ClaimEnded { peer, number });
     }
 }
 

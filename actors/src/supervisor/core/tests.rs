@@ -147,6 +147,7 @@ impl Shard {
                 gate: 7,
                 pages: 5,
                 checksum: false,
+                deadline_ms: u32::MAX,
             },
             terms: Ok(Arc::new(claim(receivers, rank, 0))),
         })

@@ -10,7 +10,8 @@ fn a_claim_that_comes_before_the_send_waits_and_is_served_by_it() {
         out,
         [Output::SetEarlyTimer {
             peer: P,
-            tag: tag(P, 1, key(0))
+            tag: tag(P, 1, key(0)),
+            within_ms: u32::MAX
         }]
     );
     assert_eq!(said(&s.send(1, key(0), 1), P), ["Bound"]);
@@ -173,6 +174,7 @@ fn a_claim_that_the_layouts_cannot_serve_is_refused() {
             gate: 0,
             pages: 1,
             checksum: false,
+            deadline_ms: u32::MAX,
         },
         terms: Err(Code::LayoutMismatch.into()),
     });

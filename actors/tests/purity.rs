@@ -1,0 +1,341 @@
+//! The pure parts stay pure, and `unsafe` stays where it is.
+//!
+//! Reads the sources: comments and literals are taken out first, so that only code counts.
+#![allow(clippy::unwrap_used)] // Tests and their helpers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The pure parts of this crate, as files or folders under `src/`. What decides is here.
+const PURE: &[&str] = &[
+    "copy/schedule",
+    "copy/schedule.rs",
+    "ids.rs",
+    "limits.rs",
+    "peer/hello",
+    "peer/hello.rs",
+    "peer/lists.rs",
+    "peer/message.rs",
+    "peer/session",
+    "peer/terms.rs",
+    "peer/wire",
+    "peer/wire.rs",
+    "reason.rs",
+    "room",
+    "supervisor/core",
+    "supervisor/custody.rs",
+    "supervisor/early.rs",
+    "supervisor/io.rs",
+    "supervisor/spent.rs",
+];
+
+/// In a pure folder, and not pure: the shell around the machine.
+const SHELL: &[&str] = &["room/actor.rs"];
+
+/// What no pure part may name: runtimes, clocks, threads, shared state, files and sockets.
+const IMPURE_WORDS: &[&str] = &[
+    "actix",
+    "tokio",
+    "tracing",
+    "Instant",
+    "SystemTime",
+    "thread",
+    "thread_local",
+    "async",
+    "await",
+    "Mutex",
+    "RwLock",
+    "RefCell",
+    "OnceLock",
+    "LazyLock",
+    "File",
+    "TcpStream",
+    "UnixStream",
+    "RandomState",
+];
+
+/// Modules of this crate that are not pure; a pure part that uses one is not pure either.
+const IMPURE_PATHS: &[&str] = &[
+    "crate::fabric",
+    "crate::handle",
+    "crate::memory",
+    "crate::runtime",
+    "copy::actor",
+    "copy::job",
+    "peer::actor",
+    "peer::pipe",
+    "room::actor",
+    "supervisor::actor",
+];
+
+/// Every file of the workspace that may say `unsafe`, and does.
+const UNSAFE: &[&str] = &[
+    "actors/src/memory/copy.rs",
+    "actors/src/memory/lease.rs",
+    "actors/src/memory/plant.rs",
+    "actors/src/memory/pool.rs",
+    "actors/src/memory/slots.rs",
+    "actors/src/memory/sync.rs",
+    "actors/src/memory/tests/jobs.rs",
+    "actors/src/memory/tests/leases.rs",
+    "actors/tests/loom_gate.rs",
+    "actors/tests/loom_leases.rs",
+];
+
+#[test]
+fn the_pure_parts_name_no_runtime_no_clock_and_no_thread() {
+    let src = root().join("actors/src");
+    let mut seen = 0;
+    for part in PURE {
+        let files = rust_files(&src.join(part));
+        assert!(
+            !files.is_empty(),
+            "there is no {part} any more: correct this list"
+        );
+        for file in files
+            .iter()
+            .filter(|f| !SHELL.iter().any(|s| f.ends_with(s)))
+        {
+            let found = impurities(&read(file));
+            assert!(
+                found.is_empty(),
+                "{} is to be pure and names {found:?}",
+                file.display()
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen > 40, "only {seen} files were looked at");
+}
+
+#[test]
+fn the_kernels_are_pure_as_a_whole() {
+    for file in rust_files(&root().join("kernels/src")) {
+        let found = impurities(&read(&file));
+        assert!(
+            found.is_empty(),
+            "{} is to be pure and names {found:?}",
+            file.display()
+        );
+    }
+}
+
+#[test]
+fn unsafe_is_in_the_files_that_are_listed_and_in_no_other() {
+    let root = root();
+    let mut with_unsafe = Vec::new();
+    for part in ["src", "actors", "kernels", "examples", "tests", "benches"] {
+        for file in rust_files(&root.join(part)) {
+            let code = code_of(&read(&file));
+            if has_word(&code, "unsafe") || code.contains("allow(unsafe_code") {
+                let name = file
+                    .strip_prefix(&root)
+                    .unwrap()
+                    .to_string_lossy()
+                    .replace('\\', "/");
+                with_unsafe.push(name);
+            }
+        }
+    }
+    with_unsafe.sort();
+    assert_eq!(with_unsafe, UNSAFE);
+}
+
+#[test]
+fn stand_ins_for_proofs_are_in_test_builds_only() {
+    let quiescence = read(&root().join("actors/src/room/quiescence.rs"));
+    let code = code_of(&quiescence);
+    let before = code.split("fn for_tests").next().unwrap();
+    // The impl block that holds it begins with the condition.
+    let block = before.rsplit_once("impl<W> Quiescence<W>").unwrap().0;
+    assert!(
+        block.trim_end().ends_with("#[cfg(any(test, feature = ))]"),
+        "{block}"
+    );
+    assert_eq!(
+        code.matches("Quiescence { witnesses }").count(),
+        2,
+        "one more place makes a proof"
+    );
+}
+
+#[test]
+fn this_check_can_fail() {
+    for impure in [
+        "use tokio::sync::mpsc;",
+        "use std::time::{Duration, Instant};",
+        "fn f() { std::thread::sleep(d) }",
+        "use crate::memory::Pool;",
+        "use crate::{ids::LifeId, runtime};\nuse crate::runtime::Stats;",
+        "async fn f() {}",
+        "let s = r#\"quoted \" quote\"#; use actix::Addr;",
+        "let c = '\"'; use actix::Addr; let d = '\"';",
+        "/* a /* nested */ comment */ use actix::Addr;",
+    ] {
+        assert!(!impurities(impure).is_empty(), "not noticed: {impure}");
+    }
+    for pure in [
+        "// use tokio::sync::mpsc;",
+        "//! No actix, no Instant.",
+        "/* std::thread */",
+        "let s = \"an Instant, a \\\" thread\";",
+        "let s = r#\"tokio \" actix\"#;",
+        "fn threads_and_instants<'a>(x: &'a str) -> char { 'a' }",
+    ] {
+        assert_eq!(
+            impurities(pure),
+            Vec::<&str>::new(),
+            "wrongly noticed: {pure}"
+        );
+    }
+    // The shells beside the pure parts are what the check would find.
+    let src = root().join("actors/src");
+    for shell in [
+        "room/actor.rs",
+        "supervisor/actor.rs",
+        "peer/actor.rs",
+        "copy/actor.rs",
+    ] {
+        assert!(
+            impurities(&read(&src.join(shell))).contains(&"actix"),
+            "{shell}"
+        );
+    }
+    assert!(has_word(&code_of("unsafe { x() } // why"), "unsafe"));
+    assert!(!has_word(
+        &code_of("// unsafe\n\"unsafe\"; unsafe_code"),
+        "unsafe"
+    ));
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_path_buf()
+}
+
+fn read(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+}
+
+/// All Rust files at or under a path, but those that are not to compile.
+fn rust_files(at: &Path) -> Vec<PathBuf> {
+    if at.is_file() {
+        return vec![at.to_path_buf()];
+    }
+    let Ok(entries) = fs::read_dir(at) else {
+        return Vec::new();
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy();
+        if path.is_dir() && name != "target" && !name.starts_with("compile_fail") {
+            files.extend(rust_files(&path));
+        } else if name.ends_with(".rs") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    files
+}
+
+fn impurities(source: &str) -> Vec<&'static str> {
+    let code = code_of(source);
+    let words = IMPURE_WORDS.iter().filter(|w| has_word(&code, w));
+    words
+        .chain(IMPURE_PATHS.iter().filter(|p| has_word(&code, p)))
+        .copied()
+        .collect()
+}
+
+/// Whether `word` is there, not as a part of a longer name.
+fn has_word(code: &str, word: &str) -> bool {
+    let part_of_a_name = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(word).any(|(at, _)| {
+        !code[..at].ends_with(part_of_a_name)
+            && !code[at + word.len()..].starts_with(part_of_a_name)
+    })
+}
+
+/// The source without comments and without what is between quotes.
+fn code_of(source: &str) -> String {
+    let bytes = source.as_bytes();
+    let mut code = String::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &source[at..];
+        let skip = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            block_comment(rest)
+        } else if let Some(length) = raw_string(rest).filter(|_| !ends_in_a_name(&code)) {
+            length
+        } else if rest.starts_with('"') {
+            quoted(rest, '"')
+        } else if rest.starts_with("'\\")
+            || rest.chars().nth(2) == Some('\'') && rest.starts_with('\'')
+        {
+            quoted(rest, '\'')
+        } else {
+            0
+        };
+        if skip > 0 {
+            at += skip;
+            continue;
+        }
+        let Some(c) = rest.chars().next() else { break };
+        code.push(c);
+        at += c.len_utf8();
+    }
+    code
+}
+
+fn ends_in_a_name(code: &str) -> bool {
+    code.ends_with(|c: char| c.is_alphanumeric() || c == '_')
+}
+
+fn block_comment(rest: &str) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    loop {
+        match &rest[at..] {
+            "" => return at,
+            r if r.starts_with("/*") => {
+                depth += 1;
+                at += 2;
+            }
+            r if r.starts_with("*/") => {
+                depth -= 1;
+                at += 2;
+                if depth == 0 {
+                    return at;
+                }
+            }
+            r => at += r.chars().next().map_or(1, char::len_utf8),
+        }
+    }
+}
+
+/// The length of the raw string that begins here, if one does.
+fn raw_string(rest: &str) -> Option<usize> {
+    let after = rest.strip_prefix("br").or_else(|| rest.strip_prefix('r'))?;
+    let hashes = after.bytes().take_while(|b| *b == b'#').count();
+    let body = after[hashes..].strip_prefix('"')?;
+    let end = format!("\"{}", "#".repeat(hashes));
+    Some(rest.len() - body.len() + body.find(&end).map_or(body.len(), |i| i + end.len()))
+}
+
+/// The length of the literal that begins here, with its quotes.
+fn quoted(rest: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (i, c) in rest.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if c == quote => return i + c.len_utf8(),
+            _ => {}
+        }
+    }
+    rest.len()
+}

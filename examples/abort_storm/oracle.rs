@@ -1,0 +1,435 @@
+//! The oracle: who owns which page, what it may hold, and what was found there instead.
+//!
+//! It is not the runtime. It is told when a lease is taken and when it came back, keeps its own
+//! record, and looks at the bytes:
+//!
+//! ```text
+//!   destination page   poison of its owner ──▶ source's bytes ──▶ back: at once the next owner's
+//!                                                                 poison
+//!   source page        stamped for its room ────────────────────▶ back: at once spoiled
+//! ```
+//!
+//! Rules:
+//! - *late byte*: a byte of a page that changed by another claim than its present owner's;
+//! - *torn read*: a destination cell that holds bytes its source had only after the source lease
+//!   came back: a spoiled stamp, or what a later room put on the source page of an earlier one;
+//! - *missing byte*: a room was Done and a byte of its pages is still the poison;
+//! - a page is looked at whenever it changes hands, before the evidence is stamped over, and in
+//!   every scan; what was found in one life of a page is counted once.
+
+use crate::stamp::{self, Stamp, Words};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Where an engine's pages can be read at any time, and written while nobody leases them.
+pub(crate) trait PageStore: Send + Sync {
+    /// Copies what the cell holds now; it may be in the middle of a change.
+    fn read(&self, layer: u32, page: u32, into: &mut [u8]);
+    /// Overwrites the cell.
+    fn write(&self, layer: u32, page: u32, bytes: &[u8]);
+    /// Whether the engine's own table agrees that nobody has the page now.
+    fn is_free(&self, _page: u32) -> bool {
+        true
+    }
+}
+
+/// The sizes that the oracle has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Layers of both pools.
+    pub(crate) layers: u32,
+    /// Bytes of one cell; a multiple of 8.
+    pub(crate) page_bytes: usize,
+    /// Tokens of one page.
+    pub(crate) page_tokens: u32,
+    /// Pages of the receiving pool.
+    pub(crate) destination_pages: u32,
+    /// Pages of the sending pool.
+    pub(crate) source_pages: u32,
+}
+
+impl Shape {
+    /// Bytes of one page in all layers.
+    pub(crate) fn page_total(&self) -> u64 {
+        u64::from(self.layers) * self.page_bytes as u64
+    }
+}
+
+/// One life of one room; the driver numbers them. An attempt is a claim of its own.
+pub(crate) type Claim = usize;
+
+/// What was found so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Findings {
+    /// Bytes changed by another claim than the present owner's.
+    pub(crate) late_bytes: u64,
+    /// Destination cells with bytes that their source had only after its lease came back.
+    pub(crate) torn_reads: u64,
+    /// Bytes of rooms that were Done and had not been written.
+    pub(crate) missing_bytes: u64,
+}
+
+/// Pages of one claim that have not come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Out {
+    /// On the receiving side.
+    pub(crate) destination: u64,
+    /// On the sending side.
+    pub(crate) source: u64,
+}
+
+enum Origin {
+    /// Written by the oracle for a destination page's owner.
+    Poison,
+    /// What `claim` has to send from source page `page`.
+    Source { claim: Claim, page: u32 },
+    /// Written onto source page `page` after its lease came back; no room ever sends it.
+    Spoiled { page: u32 },
+}
+
+struct Past {
+    claim: Claim,
+    source_page: u32,
+    stamp: Stamp,
+}
+
+struct Page {
+    life: u64,
+    owner: Option<Claim>,
+    done: bool,
+    poison: Stamp,
+    source: Option<(u32, Stamp)>,
+    past: Vec<Past>,
+}
+
+struct Book {
+    origins: Vec<Origin>,
+    lives: u64,
+    destination: Vec<Page>,
+    source: Vec<Option<Claim>>,
+    late: HashMap<(u64, u32), u64>,
+    torn: HashSet<(u64, u32)>,
+    missing: HashMap<(u64, u32), u64>,
+    buffer: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+/// See the module.
+pub(crate) struct Oracle {
+    shape: Shape,
+    book: Mutex<Book>,
+}
+
+impl Oracle {
+    /// An oracle for pools of `shape`; poisons all destination pages and spoils all source pages.
+    pub(crate) fn new(shape: Shape, destination: &dyn PageStore, source: &dyn PageStore) -> Self {
+        let mut book = Book {
+            origins: vec![Origin::Poison],
+            lives: 0,
+            destination: Vec::new(),
+            source: vec![None; shape.source_pages as usize],
+            late: HashMap::new(),
+            torn: HashSet::new(),
+            missing: HashMap::new(),
+            buffer: vec![0; shape.page_bytes],
+            scratch: vec![0; shape.page_bytes],
+        };
+        for page in 0..shape.destination_pages {
+            let poison = book.stamp(shape, destination, page, Origin::Poison);
+            let life = book.next_life();
+            let (owner, source) = (None, None);
+            book.destination.push(Page {
+                life,
+                owner,
+                done: false,
+                poison,
+                source,
+                past: Vec::new(),
+            });
+        }
+        for page in 0..shape.source_pages {
+            book.stamp(shape, source, page, Origin::Spoiled { page });
+        }
+        Oracle {
+            shape,
+            book: Mutex::new(book),
+        }
+    }
+
+    /// `claim` takes destination pages: they get its poison. Before the runtime is given them.
+    pub(crate) fn destination_taken(&self, claim: Claim, pages: &[u32], store: &dyn PageStore) {
+        for &page in pages {
+            self.lock().hand_over(self.shape, page, Some(claim), store);
+        }
+    }
+
+    /// `claim`'s destination pages came back: looks at them, then hands them on at once.
+    /// `done`: the room said that all of it is there.
+    pub(crate) fn destination_back(
+        &self,
+        claim: Claim,
+        pages: &[u32],
+        done: bool,
+        store: &dyn PageStore,
+    ) {
+        for &page in pages {
+            let mut book = self.lock();
+            let Some(record) = book.destination.get_mut(page as usize) else {
+                continue;
+            };
+            if record.owner == Some(claim) {
+                record.done = done;
+                book.hand_over(self.shape, page, None, store);
+            }
+        }
+    }
+
+    /// `claim` is about to send source pages to destination pages, pairs `(source, destination)`:
+    /// the source pages get the bytes that the destination must end up with.
+    pub(crate) fn source_taken(&self, claim: Claim, pairs: &[(u32, u32)], store: &dyn PageStore) {
+        for &(from, to) in pairs {
+            let mut book = self.lock();
+            if let Some(owner) = book.source.get_mut(from as usize) {
+                *owner = Some(claim);
+            }
+            let stamp = book.stamp(
+                self.shape,
+                store,
+                from,
+                Origin::Source { claim, page: from },
+            );
+            if let Some(page) = book.destination.get_mut(to as usize) {
+                page.past.push(Past {
+                    claim,
+                    source_page: from,
+                    stamp,
+                });
+                if page.owner == Some(claim) {
+                    page.source = Some((from, stamp));
+                }
+            }
+        }
+    }
+
+    /// Source pages came back: spoils them at once.
+    pub(crate) fn source_back(&self, pages: &[u32], store: &dyn PageStore) {
+        for &page in pages {
+            let mut book = self.lock();
+            if let Some(owner) = book.source.get_mut(page as usize) {
+                *owner = None;
+            }
+            book.stamp(self.shape, store, page, Origin::Spoiled { page });
+        }
+    }
+
+    /// Reads `count` destination pages from `first` on (around the end) and records what is wrong.
+    pub(crate) fn scan(&self, first: u32, count: u32, store: &dyn PageStore) {
+        for step in 0..count.min(self.shape.destination_pages) {
+            let page = (first.wrapping_add(step)) % self.shape.destination_pages;
+            self.lock().inspect(self.shape, page, store);
+        }
+    }
+
+    /// What was found so far.
+    pub(crate) fn findings(&self) -> Findings {
+        let book = self.lock();
+        Findings {
+            late_bytes: book.late.values().sum(),
+            torn_reads: book.torn.len() as u64,
+            missing_bytes: book.missing.values().sum(),
+        }
+    }
+
+    /// The claims whose pages have not come back.
+    pub(crate) fn out(&self) -> BTreeMap<Claim, Out> {
+        let book = self.lock();
+        let mut out: BTreeMap<Claim, Out> = BTreeMap::new();
+        for claim in book.destination.iter().filter_map(|page| page.owner) {
+            out.entry(claim).or_default().destination += 1;
+        }
+        for claim in book.source.iter().copied().flatten() {
+            out.entry(claim).or_default().source += 1;
+        }
+        out
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Book {
+    fn next_life(&mut self) -> u64 {
+        self.lives += 1;
+        self.lives
+    }
+
+    fn stamp(&mut self, shape: Shape, store: &dyn PageStore, page: u32, origin: Origin) -> Stamp {
+        let stamp = self.origins.len() as Stamp;
+        self.origins.push(origin);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        for layer in 0..shape.layers {
+            stamp::fill(stamp, layer, &mut buffer);
+            store.write(layer, page, &buffer);
+        }
+        self.buffer = buffer;
+        stamp
+    }
+
+    fn hand_over(&mut self, shape: Shape, page: u32, to: Option<Claim>, store: &dyn PageStore) {
+        self.inspect(shape, page, store);
+        let poison = self.stamp(shape, store, page, Origin::Poison);
+        let life = self.next_life();
+        if let Some(record) = self.destination.get_mut(page as usize) {
+            record.life = life;
+            record.owner = to;
+            record.done = false;
+            record.poison = poison;
+            record.source = None;
+        }
+    }
+
+    /// Looks at all layers of one destination page.
+    fn inspect(&mut self, shape: Shape, page: u32, store: &dyn PageStore) {
+        let mut cell = std::mem::take(&mut self.buffer);
+        if let Some(record) = self.destination.get(page as usize) {
+            let mut found = Vec::new();
+            for layer in 0..shape.layers {
+                store.read(layer, page, &mut cell);
+                let again = |into: &mut [u8]| store.read(layer, page, into);
+                let seen = judge(
+                    &self.origins,
+                    record,
+                    layer,
+                    &cell,
+                    &mut self.scratch,
+                    &again,
+                );
+                if seen != Seen::default() {
+                    found.push((layer, seen));
+                }
+            }
+            let life = record.life;
+            for (layer, seen) in found {
+                self.note(life, layer, seen);
+            }
+        }
+        self.buffer = cell;
+    }
+
+    fn note(&mut self, life: u64, layer: u32, seen: Seen) {
+        let key = (life, layer);
+        if seen.late > 0 {
+            let most = self.late.entry(key).or_default();
+            *most = seen.late.max(*most);
+        }
+        if seen.missing > 0 {
+            let most = self.missing.entry(key).or_default();
+            *most = seen.missing.max(*most);
+        }
+        if seen.torn {
+            self.torn.insert(key);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Seen {
+    late: u64,
+    missing: u64,
+    torn: bool,
+}
+
+/// Judges one cell of a destination page by its record. A word that was read in the middle of a
+/// change looks like nothing that was ever written: such words are read once more, with `again`,
+/// and count if they are still the same.
+fn judge(
+    origins: &[Origin],
+    page: &Page,
+    layer: u32,
+    cell: &[u8],
+    scratch: &mut [u8],
+    again: &dyn Fn(&mut [u8]),
+) -> Seen {
+    let own = page.source.map(|(_, stamp)| stamp);
+    if own.is_some_and(|stamp| stamp::holds(stamp, layer, cell, scratch)) {
+        return Seen::default();
+    }
+    if !page.done && stamp::holds(page.poison, layer, cell, scratch) {
+        return Seen::default();
+    }
+    let mut seen = Seen::default();
+    let poison = Words::new(page.poison, layer);
+    let source = own.map(|stamp| Words::new(stamp, layer));
+    let mut read_again = false;
+    for (index, bytes) in cell.chunks_exact(8).enumerate() {
+        let word = stamp::word(bytes);
+        if source.as_ref().is_some_and(|words| words.at(index) == word) {
+            continue;
+        }
+        if word == poison.at(index) {
+            seen.missing += if page.done { 8 } else { 0 };
+            continue;
+        }
+        if Words::new(stamp::stamp_of(word), layer).at(index) != word {
+            if !read_again {
+                again(scratch);
+                read_again = true;
+            }
+            if scratch.get(index * 8..index * 8 + 8) != Some(bytes) {
+                continue;
+            }
+        }
+        match foreign(origins, page, layer, index, word) {
+            Foreign::OwnTorn => seen.torn = true,
+            Foreign::LateTorn => {
+                seen.torn = true;
+                seen.late += 8;
+            }
+            Foreign::Late => seen.late += 8,
+        }
+    }
+    seen
+}
+
+enum Foreign {
+    /// Written by the page's owner, from a source that had gone back.
+    OwnTorn,
+    /// Written by somebody else, from a source that had gone back.
+    LateTorn,
+    /// Written by somebody else.
+    Late,
+}
+
+fn foreign(origins: &[Origin], page: &Page, layer: u32, index: usize, word: u64) -> Foreign {
+    let stamp = stamp::stamp_of(word);
+    if Words::new(stamp, layer).at(index) != word {
+        return Foreign::Late;
+    }
+    let own_source = page.source.map(|(source, _)| source);
+    match origins.get(stamp as usize) {
+        Some(Origin::Spoiled { page: source }) if own_source == Some(*source) => Foreign::OwnTorn,
+        Some(Origin::Spoiled { .. }) => Foreign::LateTorn,
+        Some(Origin::Source {
+            claim,
+            page: source,
+        }) => {
+            let theirs = page.past.iter().any(|past| past.claim == *claim);
+            let reader = page
+                .past
+                .iter()
+                .rev()
+                .find(|past| past.source_page == *source && past.stamp < stamp);
+            match reader {
+                Some(past) if !theirs && Some(past.claim) == page.owner => Foreign::OwnTorn,
+                Some(_) if !theirs => Foreign::LateTorn,
+                _ => Foreign::Late,
+            }
+        }
+        _ => Foreign::Late,
+    }
+}
+
+#[cfg(test)]
+#[path = "oracle_tests.rs"]
+mod tests;

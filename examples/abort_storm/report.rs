@@ -1,0 +1,318 @@
+//! What a run found: one JSON object with fixed keys, and a table for people.
+
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Percentiles in microseconds, by nearest rank.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Percentiles {
+    /// Half of the values are at most this.
+    pub(crate) p50: f64,
+    /// Nine of ten.
+    pub(crate) p90: f64,
+    /// 99 of 100.
+    pub(crate) p99: f64,
+    /// All.
+    pub(crate) max: f64,
+}
+
+impl Percentiles {
+    /// `None` of no values.
+    pub(crate) fn of(mut values: Vec<Duration>) -> Option<Percentiles> {
+        values.sort_unstable();
+        let last = values.len().checked_sub(1)?;
+        let rank = |percent: usize| {
+            let place = (values.len() * percent)
+                .div_ceil(100)
+                .saturating_sub(1)
+                .min(last);
+            values.get(place).map_or(0.0, |value| {
+                (value.as_nanos() as f64 / 100.0).round() / 10.0
+            })
+        };
+        Some(Percentiles {
+            p50: rank(50),
+            p90: rank(90),
+            p99: rank(99),
+            max: rank(100),
+        })
+    }
+}
+
+/// The keys, in this order, are what scripts read.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Report {
+    pub(crate) engine: &'static str,
+    pub(crate) storm: &'static str,
+    pub(crate) fabric: &'static str,
+    pub(crate) processes: u32,
+    pub(crate) device: &'static str,
+    pub(crate) seed: u64,
+    pub(crate) sessions: usize,
+    pub(crate) rooms: usize,
+    pub(crate) done: usize,
+    pub(crate) aborted: usize,
+    pub(crate) aborted_in_flight: usize,
+    pub(crate) bytes: u64,
+    pub(crate) late_bytes: u64,
+    pub(crate) torn_reads: u64,
+    pub(crate) leaked_pages: u64,
+    pub(crate) quarantined_pages: u64,
+    pub(crate) quarantine_peak_pages: u64,
+    pub(crate) stuck_rooms: usize,
+    pub(crate) wedged: bool,
+    pub(crate) health_says: u16,
+    pub(crate) probe_ms: Option<f64>,
+    pub(crate) abort_to_answer_us: Option<Percentiles>,
+    pub(crate) abort_to_reusable_us: Option<Percentiles>,
+    pub(crate) seconds: f64,
+}
+
+impl Report {
+    /// What breaks the contract, in words; empty if nothing does.
+    pub(crate) fn violations(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let counts = [
+            (self.late_bytes, "late bytes"),
+            (self.torn_reads, "torn reads"),
+            (self.leaked_pages, "leaked pages"),
+            (self.quarantined_pages, "pages still quarantined"),
+            (self.stuck_rooms as u64, "stuck rooms"),
+        ];
+        found.extend(
+            counts
+                .iter()
+                .filter(|(n, _)| *n > 0)
+                .map(|(n, what)| format!("{n} {what}")),
+        );
+        if self.wedged {
+            found.push("wedged: the probe was not served within 5 s".into());
+        }
+        found
+    }
+}
+
+type Row = (&'static str, fn(&Report) -> String, &'static str);
+
+/// Rows of the table: name, value, what the word means.
+const ROWS: &[Row] = &[
+    (
+        "rooms",
+        |r| r.rooms.to_string(),
+        "a receiver and a sender each",
+    ),
+    (
+        "done",
+        |r| r.done.to_string(),
+        "every byte there, compared with its source",
+    ),
+    ("aborted", |r| r.aborted.to_string(), ""),
+    (
+        "  in flight",
+        |r| r.aborted_in_flight.to_string(),
+        "some bytes there, some not",
+    ),
+    ("moved", |r| mebibytes(r.bytes), ""),
+    (
+        "late bytes",
+        |r| r.late_bytes.to_string(),
+        "written into a page that had a new owner",
+    ),
+    (
+        "torn reads",
+        |r| r.torn_reads.to_string(),
+        "cells read from a source that had been reused",
+    ),
+    (
+        "leaked pages",
+        |r| r.leaked_pages.to_string(),
+        "not free, no live room, no reason",
+    ),
+    (
+        "quarantined",
+        |r| r.quarantined_pages.to_string(),
+        "pages held back, with a reason",
+    ),
+    ("  at most", |r| r.quarantine_peak_pages.to_string(), ""),
+    (
+        "stuck rooms",
+        |r| r.stuck_rooms.to_string(),
+        "no outcome a second after the deadline",
+    ),
+    (
+        "wedged",
+        |r| yes_no(r.wedged),
+        "a fresh room after the storm is not done in 5 s",
+    ),
+    (
+        "probe",
+        |r| {
+            r.probe_ms
+                .map_or("not served".into(), |ms| format!("{ms:.1} ms"))
+        },
+        "",
+    ),
+    (
+        "health says",
+        |r| r.health_says.to_string(),
+        "what an operator would see",
+    ),
+    (
+        "abort to answer",
+        |r| times(r.abort_to_answer_us),
+        "p50 / p99: the caller knows",
+    ),
+    (
+        "abort to reusable",
+        |r| times(r.abort_to_reusable_us),
+        "p50 / p99: the pages are back",
+    ),
+    ("seconds", |r| format!("{:.1}", r.seconds), ""),
+];
+
+/// The table of one report, or of several side by side.
+pub(crate) fn table(reports: &[Report]) -> String {
+    let mut text = String::new();
+    let Some(first) = reports.first() else {
+        return text;
+    };
+    let _ = writeln!(
+        text,
+        "storm {}, {} sessions, seed {}, fabric {}, {} process",
+        first.storm, first.sessions, first.seed, first.fabric, first.processes
+    );
+    line(
+        &mut text,
+        "",
+        reports.iter().map(|r| r.engine.to_owned()),
+        "",
+    );
+    for (name, value, meaning) in ROWS {
+        line(&mut text, name, reports.iter().map(value), meaning);
+    }
+    text
+}
+
+fn line(text: &mut String, name: &str, values: impl Iterator<Item = String>, meaning: &str) {
+    let mut row = format!("  {name:<18}");
+    for value in values {
+        let _ = write!(row, " {value:>20}");
+    }
+    let _ = write!(row, "   {meaning}");
+    text.push_str(row.trim_end());
+    text.push('\n');
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+fn yes_no(flag: bool) -> String {
+    if flag { "YES".into() } else { "no".into() }
+}
+
+fn times(percentiles: Option<Percentiles>) -> String {
+    let one = |us: f64| match us {
+        us if us < 1000.0 => format!("{us:.0} us"),
+        us if us < 1e6 => format!("{:.1} ms", us / 1e3),
+        us => format!("{:.1} s", us / 1e6),
+    };
+    percentiles.map_or("-".into(), |p| format!("{} / {}", one(p.p50), one(p.p99)))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn clean() -> Report {
+        Report {
+            engine: "rooms",
+            storm: "incident",
+            fabric: "local",
+            processes: 1,
+            device: "none",
+            seed: 1,
+            sessions: 80,
+            rooms: 190,
+            done: 110,
+            aborted: 80,
+            aborted_in_flight: 60,
+            bytes: 1 << 20,
+            late_bytes: 0,
+            torn_reads: 0,
+            leaked_pages: 0,
+            quarantined_pages: 0,
+            quarantine_peak_pages: 3,
+            stuck_rooms: 0,
+            wedged: false,
+            health_says: 200,
+            probe_ms: Some(1.5),
+            abort_to_answer_us: Percentiles::of(vec![Duration::from_micros(5)]),
+            abort_to_reusable_us: None,
+            seconds: 2.0,
+        }
+    }
+
+    #[test]
+    fn the_json_has_exactly_the_agreed_keys_in_order() {
+        let json = serde_json::to_string(&clean()).unwrap();
+        let keys = "engine storm fabric processes device seed sessions rooms done aborted \
+                    aborted_in_flight bytes late_bytes torn_reads leaked_pages quarantined_pages \
+                    quarantine_peak_pages stuck_rooms wedged health_says probe_ms \
+                    abort_to_answer_us abort_to_reusable_us seconds";
+        let mut from = 0;
+        for key in keys.split_whitespace() {
+            let at = json[from..].find(&format!("\"{key}\":"));
+            from += at.unwrap_or_else(|| panic!("{key} is missing or out of order in {json}"));
+        }
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(
+            value.as_object().unwrap().len(),
+            keys.split_whitespace().count()
+        );
+        assert_eq!(value["abort_to_answer_us"]["p90"], 5.0);
+        assert!(value["abort_to_reusable_us"].is_null());
+    }
+
+    #[test]
+    fn percentiles_are_values_that_were_measured() {
+        let values = (1..=200).rev().map(Duration::from_micros).collect();
+        let p = Percentiles::of(values).unwrap();
+        assert_eq!((p.p50, p.p90, p.p99, p.max), (100.0, 180.0, 198.0, 200.0));
+        assert_eq!(Percentiles::of(vec![]), None);
+    }
+
+    #[test]
+    fn a_clean_report_violates_nothing_and_each_count_is_a_violation() {
+        assert!(clean().violations().is_empty());
+        let spoil: [fn(&mut Report); 6] = [
+            |r| r.late_bytes = 1,
+            |r| r.torn_reads = 1,
+            |r| r.leaked_pages = 1,
+            |r| r.quarantined_pages = 1,
+            |r| r.stuck_rooms = 1,
+            |r| r.wedged = true,
+        ];
+        for spoil in spoil {
+            let mut report = clean();
+            spoil(&mut report);
+            assert_eq!(report.violations().len(), 1);
+        }
+    }
+
+    #[test]
+    fn two_engines_stand_side_by_side_in_straight_columns() {
+        let mut old = clean();
+        old.engine = "shared-dict";
+        old.wedged = true;
+        let text = table(&[old, clean()]);
+        let columns: Vec<usize> = text
+            .lines()
+            .filter(|line| line.contains("wedged") || line.contains("rooms  "))
+            .filter_map(|line| line.find("  a "))
+            .collect();
+        assert!(columns.windows(2).all(|pair| pair[0] == pair[1]), "{text}");
+        assert!(text.contains("shared-dict") && text.contains("YES"));
+    }
+}

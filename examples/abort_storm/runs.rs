@@ -1,0 +1,266 @@
+//! From options to reports: which engines run, on what load, and how it is printed.
+
+use crate::driver::{self, Verdict};
+use crate::engine::Engine;
+use crate::load::{Load, TURNS};
+use crate::options::{EngineKind, FabricKind, Options, Plant};
+use crate::oracle::Shape;
+use crate::pages::Pages;
+use crate::report::{self, Report};
+use crate::rooms::{PoolStore, Rooms};
+use crate::shared_dict::SharedDict;
+use crate::storms::Script;
+use crate::trace::{self, TraceError};
+use crate::world::World;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    /// The trace.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// Flags that do not go together.
+    #[error("{0}")]
+    Usage(&'static str),
+    /// The engine.
+    #[error("the {engine} engine did not start: {why}")]
+    Start { engine: &'static str, why: String },
+    /// The timeline.
+    #[error("the timeline cannot be written to {file}: {source}; give --timeline a writable path")]
+    Timeline {
+        file: String,
+        source: std::io::Error,
+    },
+}
+
+struct Finished {
+    report: Report,
+    verdict: Verdict,
+    world: Arc<World>,
+}
+
+/// Runs what the options ask for and prints it. `Ok(false)`: a contract was broken, or something
+/// was planted.
+pub(crate) fn all(options: &Options) -> Result<bool, RunError> {
+    if options.plant.is_some() && options.engine == Some(EngineKind::SharedDict) {
+        return Err(RunError::Usage(
+            "--plant makes a lane of the rooms engine go wrong; use it with --engine rooms",
+        ));
+    }
+    let load = load(options)?;
+    let script = Script::new(options.storm, &load, options.seed);
+    let script = if options.no_abort {
+        script.without_aborts()
+    } else {
+        script
+    };
+    let kinds = match options.engine {
+        Some(kind) => vec![kind],
+        None => vec![EngineKind::SharedDict, EngineKind::Rooms],
+    };
+    let mut finished = Vec::new();
+    for kind in kinds {
+        finished.push(one(kind, options, &load, &script)?);
+    }
+    if let (Some(path), Some(last)) = (&options.timeline, finished.last()) {
+        write_timeline(path, last)?;
+    }
+    Ok(print(options, &finished))
+}
+
+fn load(options: &Options) -> Result<Load, RunError> {
+    match &options.trace {
+        None => Ok(Load::generated(options.sessions, options.seed)),
+        Some(path) => {
+            let requests = trace::read_file(path, options.sessions * TURNS)?;
+            Ok(Load::from_trace(&requests, options.sessions))
+        }
+    }
+}
+
+fn one(
+    kind: EngineKind,
+    options: &Options,
+    load: &Load,
+    script: &Script,
+) -> Result<Finished, RunError> {
+    let shape = script.shape(load.page_tokens);
+    let (world, engine) = match kind {
+        EngineKind::SharedDict => shared_dict(shape, script),
+        EngineKind::Rooms => rooms(shape, script, options.plant),
+    }
+    .map_err(|why| RunError::Start {
+        engine: name(kind),
+        why,
+    })?;
+    let bar = progress_bar(kind);
+    let verdict = driver::run(script, &world, &*engine, &|ended, all| {
+        bar.set_length(all as u64);
+        bar.set_position(ended as u64);
+    });
+    bar.finish_and_clear();
+    let report = report(kind, options, load, &verdict);
+    Ok(Finished {
+        report,
+        verdict,
+        world,
+    })
+}
+
+type Started = (Arc<World>, Box<dyn Engine>);
+
+fn shared_dict(shape: Shape, script: &Script) -> Result<Started, String> {
+    let pages = |count| Arc::new(Pages::new(shape.layers, count, shape.page_bytes));
+    let (destination, source) = (pages(shape.destination_pages), pages(shape.source_pages));
+    let world = World::new(shape, &script.rooms, destination.clone(), source.clone());
+    let (world, slow_take) = (Arc::new(world), script.pace.slow_take);
+    let engine = SharedDict::start(shape, source, destination, world.clone(), slow_take);
+    Ok((world, Box::new(engine.map_err(|error| error.to_string())?)))
+}
+
+fn rooms(shape: Shape, script: &Script, plant: Option<Plant>) -> Result<Started, String> {
+    let destination = Arc::new(PoolStore::new(shape, shape.destination_pages)?);
+    let source = Arc::new(PoolStore::new(shape, shape.source_pages)?);
+    let world = World::new(shape, &script.rooms, destination.clone(), source.clone());
+    let (world, slow_take) = (Arc::new(world), script.pace.slow_take);
+    let engine = Rooms::start(shape, source, destination, world.clone(), slow_take, plant)?;
+    Ok((world, Box::new(engine)))
+}
+
+fn report(kind: EngineKind, options: &Options, load: &Load, verdict: &Verdict) -> Report {
+    let FabricKind::Local = options.fabric;
+    Report {
+        engine: name(kind),
+        storm: options.storm.name(),
+        fabric: "local",
+        processes: options.processes,
+        device: "none",
+        seed: options.seed,
+        sessions: load.sessions.len(),
+        rooms: verdict.rooms,
+        done: verdict.done,
+        aborted: verdict.aborted,
+        aborted_in_flight: verdict.aborted_in_flight,
+        bytes: verdict.bytes,
+        late_bytes: verdict.findings.late_bytes,
+        torn_reads: verdict.findings.torn_reads,
+        leaked_pages: verdict.leaked_pages,
+        quarantined_pages: verdict.quarantined.0,
+        quarantine_peak_pages: verdict.quarantined.1,
+        stuck_rooms: verdict.stuck_rooms,
+        wedged: verdict.probe.is_none(),
+        health_says: verdict.health,
+        probe_ms: verdict
+            .probe
+            .map(|took| (took.as_secs_f64() * 1e6).round() / 1e3),
+        abort_to_answer_us: verdict.abort_to_answer,
+        abort_to_reusable_us: verdict.abort_to_reusable,
+        seconds: (verdict.took.as_secs_f64() * 1e3).round() / 1e3,
+    }
+}
+
+/// Prints the reports; whether all is well.
+fn print(options: &Options, finished: &[Finished]) -> bool {
+    let reports: Vec<Report> = finished.iter().map(|run| run.report.clone()).collect();
+    let mut well = true;
+    let mut notes = Vec::new();
+    for Finished {
+        report, verdict, ..
+    } in finished
+    {
+        notes.extend(
+            verdict
+                .remarks
+                .iter()
+                .map(|text| format!("{}: {text}", report.engine)),
+        );
+        let mut broken = report.violations();
+        if verdict.findings.missing_bytes > 0 {
+            broken.push(format!(
+                "{} bytes of done rooms missing",
+                verdict.findings.missing_bytes
+            ));
+        }
+        if report.engine == name(EngineKind::Rooms) {
+            if let Some(plant) = options.plant {
+                well = false;
+                notes.push(planted(plant, report));
+            }
+            well &= broken.is_empty();
+        }
+        if broken.is_empty() {
+            notes.push(format!(
+                "{}: nothing of the contract was broken",
+                report.engine
+            ));
+        } else {
+            notes.push(format!("{}: BROKEN: {}", report.engine, broken.join(", ")));
+        }
+    }
+    if options.json {
+        for note in notes {
+            eprintln!("{note}");
+        }
+        for report in reports {
+            match serde_json::to_string(&report) {
+                Ok(json) => println!("{json}"),
+                Err(error) => eprintln!("error: the report cannot be written as JSON: {error}"),
+            }
+        }
+    } else {
+        println!("{}", report::table(&reports));
+        for note in notes {
+            println!("{note}");
+        }
+    }
+    well
+}
+
+fn planted(plant: Plant, report: &Report) -> String {
+    let (what, seen) = match plant {
+        Plant::LateWrite => ("late write", report.late_bytes > 0),
+        Plant::TornRead => ("torn read", report.torn_reads > 0),
+        Plant::Leak => ("leak", report.leaked_pages > 0),
+    };
+    if seen {
+        format!("rooms: a {what} was planted, and the oracle reported it")
+    } else {
+        format!("rooms: a {what} was planted, and the oracle DID NOT see it")
+    }
+}
+
+fn write_timeline(path: &Path, run: &Finished) -> Result<(), RunError> {
+    let report = &run.report;
+    let title = format!(
+        "{} on {}, seed {}",
+        report.storm, report.engine, report.seed
+    );
+    std::fs::write(path, crate::timeline::html(&title, &run.world)).map_err(|source| {
+        RunError::Timeline {
+            file: path.display().to_string(),
+            source,
+        }
+    })
+}
+
+fn name(kind: EngineKind) -> &'static str {
+    match kind {
+        EngineKind::Rooms => "rooms",
+        EngineKind::SharedDict => "shared-dict",
+    }
+}
+
+fn progress_bar(kind: EngineKind) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(1).with_message(name(kind));
+    match ProgressStyle::with_template("{msg:<12} {wide_bar} {pos}/{len} rooms {elapsed}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
