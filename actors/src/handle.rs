@@ -8,7 +8,7 @@ use crate::reason::Reason;
 use crate::room::{Outcome, StateName};
 use crate::supervisor::custody::Held;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
 /// A room as `poll` sees it: one atomic load.
@@ -202,9 +202,35 @@ impl ChunkShared {
             .take()
     }
 
-    pub(crate) fn give_back(&self, back: ChunkBack) {
-        *self.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(back);
+    fn done(&self) {
         self.done.store(true, Ordering::Release);
         self.changed.notify_waiters();
+    }
+}
+
+/// The runtime's end of a [`ChunkShared`]. Dropped without a lease, it tells whoever waits that none
+/// will come, so that nobody waits for ever.
+#[derive(Debug)]
+pub struct ChunkPromise(Arc<ChunkShared>);
+
+impl ChunkPromise {
+    /// A promise to whoever holds `shared`.
+    pub fn new(shared: &Arc<ChunkShared>) -> Self {
+        ChunkPromise(Arc::clone(shared))
+    }
+
+    /// Whether anybody can still take the lease.
+    pub(crate) fn is_awaited(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    pub(crate) fn keep(self, back: ChunkBack) {
+        *self.0.back.lock().unwrap_or_else(PoisonError::into_inner) = Some(back);
+    }
+}
+
+impl Drop for ChunkPromise {
+    fn drop(&mut self) {
+        self.0.done();
     }
 }

@@ -3,7 +3,7 @@
 use super::block::block_on;
 use super::error::PushError;
 use super::send::SendRoom;
-use kvroom_actors::handle::{ChunkBack, ChunkShared};
+use kvroom_actors::handle::{ChunkBack, ChunkPromise, ChunkShared};
 use kvroom_actors::ids::ChunkNo;
 use kvroom_actors::memory::{Lease, ReadLease};
 use kvroom_actors::reason::{Code, Reason};
@@ -11,6 +11,7 @@ use kvroom_actors::room::{self, Outcome};
 use kvroom_actors::supervisor::actor::Inbound;
 use kvroom_actors::supervisor::attached::{ChunkSlot, Lent};
 use kvroom_actors::supervisor::io::Input;
+use kvroom_kernels::layout::PoolKind;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -85,8 +86,9 @@ impl Slot<'_> {
     /// is a no-op.
     ///
     /// # Errors
-    /// The room is over; the chunk is handed back with the reason. If the room ends while the chunk
-    /// is under way, the lease comes back through [`PushedChunk`].
+    /// The room is over, or the lease is of a pool that cannot be a source here (then the room goes
+    /// on); the chunk is handed back with the reason. If the room ends while the chunk is under way,
+    /// the lease comes back through [`PushedChunk`].
     pub fn push(self, chunk: Chunk) -> Result<PushedChunk, PushError> {
         let room = self.room;
         let over = |reason: Reason, chunk| {
@@ -96,6 +98,7 @@ impl Slot<'_> {
                 chunk,
             })
         };
+        let name = chunk.lease.pool().layout().name.clone();
         match room.try_outcome() {
             Some(Outcome::Aborted(reason)) => return over(reason, chunk),
             Some(Outcome::Done) => {
@@ -107,12 +110,23 @@ impl Slot<'_> {
             return over(
                 Reason::new(
                     Code::BadChunk,
-                    "its lease is of a pool that this node does not have",
+                    format!("its lease is of pool {name:?}, which is not one of this node's"),
                 ),
                 chunk,
             );
         };
         let layout = Arc::clone(chunk.lease.pool().layout());
+        if layout.kind != PoolKind::Kv {
+            return over(
+                Reason::new(
+                    Code::BadChunk,
+                    format!(
+                        "its lease is of pool {name:?}, which holds aux rows: give it to finish()"
+                    ),
+                ),
+                chunk,
+            );
+        }
         let shared = Arc::new(ChunkShared::default());
         let Chunk {
             tokens,
@@ -130,7 +144,7 @@ impl Slot<'_> {
         };
         let lent = Lent {
             lease: Lease::Read(lease),
-            chunk: Some(Arc::clone(&shared)),
+            chunk: Some(ChunkPromise::new(&shared)),
             slot: Some(self.slot),
         };
         let input = Input::Push {

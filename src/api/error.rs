@@ -80,11 +80,11 @@ pub enum ReserveError {
 
 /// A chunk was not taken. It is here.
 #[derive(Debug, thiserror::Error)]
-#[error("the chunk was not taken: room {key} is over: {reason}")]
+#[error("the chunk was not taken by room {key}: {reason}")]
 pub struct PushError {
     /// The room.
     pub key: RoomKey,
-    /// Why it ended.
+    /// Why it ended; or what is wrong with the chunk, and then the room goes on.
     pub reason: Reason,
     /// The chunk with its lease.
     pub chunk: Chunk,

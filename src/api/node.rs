@@ -14,16 +14,16 @@ use kvroom_actors::runtime::shared::NodeShared;
 use kvroom_actors::runtime::{
     ConnectError, LocalHub, NodeConfig, NodeError, PeerInfo, PoolChangeError, Runtime,
 };
-use kvroom_actors::supervisor::actor::{Inbound, Inbox, Shard};
+use kvroom_actors::supervisor::actor::{Inbound, Inbox, Shard, ShardContext};
 use kvroom_actors::supervisor::info;
-use kvroom_actors::supervisor::io::{self, Input};
+use kvroom_actors::supervisor::io;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A node: one process's end of every transfer. Clones are the same node, and the handle of a
-/// prefill room keeps it. When all of these are gone it stops in the background, and its decode
-/// rooms end. [`Node::shutdown`] waits.
+/// A node: one process's end of every transfer. Clones are the same node, and the handle of a room
+/// keeps it. When all of these are gone it stops in the background, and rooms that were detached
+/// end. [`Node::shutdown`] waits.
 #[derive(Clone, Debug)]
 pub struct Node {
     runtime: Arc<Runtime>,
@@ -246,8 +246,9 @@ impl Node {
         started
     }
 
-    /// Ends many rooms. Gives how many live rooms were told; claims that wait for a `send` are
-    /// refused too, except by tag.
+    /// Ends many rooms, of those that are alive now. Gives how many were told; claims that wait for a
+    /// `send` are refused too, except by tag. A room that is started when this has returned is not
+    /// touched.
     pub async fn abort_where(&self, which: Which, reason: impl Into<String>) -> usize {
         let which = match which {
             Which::All => io::Which::All,
@@ -256,48 +257,48 @@ impl Node {
             Which::Peer(peer) => io::Which::Peer(peer.id()),
         };
         let reason = Reason::new(Code::Requested, reason);
-        let mut told = 0;
+        let mut answers = Vec::new();
         for inbox in self.runtime.inboxes() {
-            let counted = which.clone();
-            told += ask(inbox, move |shard| shard.core().matching(&counted))
-                .await
-                .unwrap_or(0);
-            let input = Input::AbortWhere {
-                which: which.clone(),
-                reason: reason.clone(),
-            };
-            // A stopped shard has ended its rooms.
-            let _ = inbox.put(Inbound::Core(input));
+            let (which, reason) = (which.clone(), reason.clone());
+            // All shards are told before any answers. One that has stopped has ended its rooms.
+            answers.extend(ask_with(inbox, |shard, ctx| {
+                shard.abort_where(which, reason, ctx)
+            }));
+        }
+        let mut told = 0;
+        for answer in answers {
+            told += answer.await.unwrap_or(0);
         }
         told
     }
 
     /// Claims that wait for a `send` of this node, oldest first: a full prefill serves these first.
     pub async fn early_claims(&self) -> Vec<EarlyClaim> {
-        let names = self.peer_names().await;
         let mut claims = Vec::new();
         for inbox in self.runtime.inboxes() {
-            let found = ask(inbox, |shard| shard.early_claims())
-                .await
-                .unwrap_or_default();
-            claims.extend(found.into_iter().map(|c| EarlyClaim {
-                key: c.key,
-                peer: name_of(&names, c.peer),
-                pages: c.pages,
-            }));
+            let found = ask(inbox, |shard| shard.early_claims()).await;
+            claims.extend(found.unwrap_or_default());
         }
-        claims
+        // Asked last: whoever claims is a peer by then.
+        let names = self.peer_names().await;
+        let named = claims.into_iter().map(|c| EarlyClaim {
+            key: c.key,
+            peer: name_of(&names, c.peer),
+            pages: c.pages,
+        });
+        named.collect()
     }
 
     /// All rooms, those that drain among them, with the reason why their memory is still held.
     pub async fn rooms(&self) -> Vec<RoomInfo> {
-        let names = self.peer_names().await;
         let mut rooms = Vec::new();
         for inbox in self.runtime.inboxes() {
-            let found = ask(inbox, |shard| shard.rooms()).await.unwrap_or_default();
-            rooms.extend(found.into_iter().map(|room| room_info(room, &names)));
+            let found = ask(inbox, |shard| shard.rooms()).await;
+            rooms.extend(found.unwrap_or_default());
         }
-        rooms
+        let names = self.peer_names().await;
+        let named = rooms.into_iter().map(|room| room_info(room, &names));
+        named.collect()
     }
 
     /// Counters and gauges.
@@ -400,12 +401,20 @@ async fn ask<T: Send + 'static>(
     inbox: &Inbox,
     question: impl FnOnce(&mut Shard) -> T + Send + 'static,
 ) -> Option<T> {
+    ask_with(inbox, |shard, _| question(shard))?.await.ok()
+}
+
+/// None if the shard has stopped.
+fn ask_with<T: Send + 'static>(
+    inbox: &Inbox,
+    question: impl FnOnce(&mut Shard, &mut ShardContext) -> T + Send + 'static,
+) -> Option<oneshot::Receiver<T>> {
     let (reply, answer) = oneshot::channel();
-    let ask = Inbound::Ask(Box::new(move |shard, _| {
-        let _ = reply.send(question(shard));
+    let ask = Inbound::Ask(Box::new(move |shard, ctx| {
+        let _ = reply.send(question(shard, ctx));
     }));
     inbox.put(ask).ok()?;
-    answer.await.ok()
+    Some(answer)
 }
 
 fn name_of(names: &HashMap<PeerRef, String>, peer: PeerRef) -> String {

@@ -290,7 +290,8 @@ impl ReceiveBuilder {
             (Some(total), _) => total,
             (None, Some(lease)) => {
                 let tokens = u64::from(lease.pool().layout().page_tokens.max(1));
-                self.skip + lease.pages().len() as u64 * tokens
+                self.skip
+                    .saturating_add(lease.pages().len() as u64 * tokens)
             }
             (None, None) => self.skip,
         };
@@ -303,7 +304,12 @@ impl ReceiveBuilder {
         for lease in &self.leases {
             let layout = lease.pool().layout();
             let Some(id) = pools.id_of(lease.pool()) else {
-                return bad(format!("pool {:?} is not one of this node's", layout.name));
+                let why = if lease.pool().is_retired() {
+                    "was retired: lease pages of another one"
+                } else {
+                    "is not one of this node's: give it to the builder, or to add_pool()"
+                };
+                return bad(format!("pool {:?} {why}", layout.name));
             };
             if layout.kind != PoolKind::Kv {
                 return bad(format!(
@@ -530,6 +536,12 @@ impl ReceiveRoom {
     /// Lets the room go on without its handle. Its leases go back to their pools when it is over.
     pub fn detach(mut self) {
         self.detached = true;
+    }
+
+    /// Its life on this node, for tests.
+    #[doc(hidden)]
+    pub fn life(&self) -> LifeId {
+        self.life
     }
 
     fn take(&self) -> Released<WriteLease> {

@@ -121,6 +121,18 @@ impl SendBuilder {
                 self.receivers
             )));
         }
+        let slots = shared_node.job_slots;
+        if usize::from(self.receivers) > slots {
+            // `reserve` would wait for ever.
+            return Err(StartErrorKind::LimitReached {
+                limit: "jobs_per_lane",
+                value: shared_node.limits.jobs_per_lane as u64,
+                advice: format!(
+                    "a chunk for {} receivers needs as many jobs at once, all lanes hold {slots}",
+                    self.receivers
+                ),
+            });
+        }
         let permit = Arc::clone(&shared_node.rooms)
             .acquire_owned()
             .await
@@ -426,7 +438,9 @@ impl SendRoom {
             .get_or_init(|| Arc::new(Semaphore::new(self.node.shared().limits.chunks_in_flight)))
     }
 
-    pub(super) fn life(&self) -> LifeId {
+    /// Its life on this node, for tests.
+    #[doc(hidden)]
+    pub fn life(&self) -> LifeId {
         self.life
     }
 

@@ -3,6 +3,8 @@
 //! Not part of any build of the library or the program: only examples and tests turn the feature on.
 
 use crate::memory::{Pool, plant};
+use std::cell::RefCell;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What a lane does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,5 +38,100 @@ impl Due {
             let _ = pool.observe(layer, page, &mut bytes);
         }
         plant::write_late(&self.to, self.layer, self.page, &bytes);
+    }
+}
+
+/// Holds lanes inside the gate of a piece, so that a test can have a copy in flight for as long as it
+/// needs one. Clones are the same brake; one brake may be on several nodes and lanes.
+#[derive(Clone, Debug)]
+pub struct Brake(Arc<(Mutex<Braking>, Condvar)>);
+
+#[derive(Debug)]
+struct Braking {
+    /// Pieces that may still pass.
+    pass: u64,
+    /// How often it was released.
+    releases: u64,
+    /// Lanes that stand inside a gate now.
+    held: usize,
+}
+
+impl Default for Brake {
+    /// A brake that is off.
+    fn default() -> Self {
+        let off = Braking {
+            pass: u64::MAX,
+            releases: 0,
+            held: 0,
+        };
+        Brake(Arc::new((Mutex::new(off), Condvar::new())))
+    }
+}
+
+impl Brake {
+    /// Lets this many more pieces pass, all lanes together; then every lane that enters a gate stays
+    /// in it. `u64::MAX` is no limit. A lane that is held already stays held.
+    pub fn hold_after(&self, pieces: u64) {
+        self.lock().pass = pieces;
+    }
+
+    /// Lets everything pass, and those go on that are held.
+    pub fn release(&self) {
+        self.release_for(u64::MAX);
+    }
+
+    /// Lets those go on that are held, and this many more pieces pass.
+    pub fn release_for(&self, pieces: u64) {
+        let mut braking = self.lock();
+        braking.pass = pieces;
+        braking.releases += 1;
+        self.0.1.notify_all();
+    }
+
+    /// How many lanes stand inside a gate now.
+    pub fn held(&self) -> usize {
+        self.lock().held
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Braking> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pass(&self) {
+        let mut braking = self.lock();
+        if braking.pass > 0 {
+            if braking.pass != u64::MAX {
+                braking.pass -= 1;
+            }
+            return;
+        }
+        let before = braking.releases;
+        braking.held += 1;
+        while braking.releases == before {
+            braking = self
+                .0
+                .1
+                .wait(braking)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        braking.held -= 1;
+    }
+}
+
+thread_local! {
+    /// The brake of this thread's lane.
+    static BRAKE: RefCell<Option<Brake>> = const { RefCell::new(None) };
+}
+
+/// Puts a brake on the lane of this thread.
+pub(crate) fn put_brake(brake: Option<Brake>) {
+    BRAKE.with(|b| *b.borrow_mut() = brake);
+}
+
+/// A lane is inside a gate, and has not written yet.
+pub(crate) fn inside_a_gate() {
+    let brake = BRAKE.with(|b| b.borrow().clone());
+    if let Some(brake) = brake {
+        brake.pass();
     }
 }

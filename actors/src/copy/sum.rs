@@ -38,7 +38,8 @@ pub(crate) struct SumSection {
     pub(crate) pages: Arc<[u32]>,
 }
 
-/// Sums all cells of some sections.
+/// Sums all cells of some sections. A job that is lost lets go of the pages before it says so: the
+/// order of its fields.
 pub(crate) struct SumJob {
     pub(crate) sections: Vec<SumSection>,
     pub(crate) reply: SumReply,
@@ -92,7 +93,14 @@ impl SumJob {
     }
 
     pub(crate) fn end(self) {
-        let sum = self.sum.value();
-        self.reply.tell(sum);
+        let SumJob {
+            sections,
+            reply,
+            sum,
+            ..
+        } = self;
+        // Whoever hears of the sum may give the pages back: nothing here reads them any more.
+        drop(sections);
+        reply.tell(sum.value());
     }
 }

@@ -69,6 +69,8 @@ impl LocalRoute {
             Ok(inside) => inside,
             Err(why) => return refused(why),
         };
+        #[cfg(feature = "plant")]
+        crate::copy::plant::inside_a_gate();
         match inside.copy_from(section, piece.dst, source, piece.src, piece.bytes) {
             Ok(()) => Fact::Landed { bytes: piece.bytes },
             Err(error) => Fact::Errored(error.to_string()),

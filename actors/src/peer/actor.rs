@@ -669,7 +669,8 @@ impl Handler<Closed> for PeerActor {
     fn handle(&mut self, closed: Closed, _: &mut Context<Self>) {
         if closed.transport == self.transports {
             let text = format!("the connection to node {:?} is gone", self.name);
-            self.give_up(Reason::new(Code::PeerLost, text));
+            // A node that goes says goodbye; this one gave up the session and lives on.
+            self.give_up(Reason::new(Code::SessionLost, text).from_peer());
         }
     }
 }

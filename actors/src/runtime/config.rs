@@ -24,6 +24,9 @@ pub struct NodeConfig {
     /// What its lanes do wrong on purpose.
     #[cfg(feature = "plant")]
     pub plant: Option<crate::copy::plant::Plant>,
+    /// Holds its lanes up inside gates.
+    #[cfg(feature = "plant")]
+    pub brake: Option<crate::copy::plant::Brake>,
 }
 
 impl NodeConfig {
@@ -39,6 +42,8 @@ impl NodeConfig {
             deadlines: Deadlines::default(),
             #[cfg(feature = "plant")]
             plant: None,
+            #[cfg(feature = "plant")]
+            brake: None,
         }
     }
 

@@ -98,6 +98,7 @@ pub(crate) enum ControlMsg {
     Disconnect {
         peer: PeerRef,
         reason: Reason,
+        reply: oneshot::Sender<()>,
     },
     AddPool {
         pool: Pool,
@@ -110,9 +111,7 @@ pub(crate) enum ControlMsg {
     Peers {
         reply: oneshot::Sender<Vec<PeerInfo>>,
     },
-    Stop {
-        reply: oneshot::Sender<super::StopReport>,
-    },
+    Stop,
 }
 
 pub(crate) struct Known {
@@ -127,6 +126,8 @@ pub(crate) struct State {
     pub(crate) peers: BTreeMap<String, Known>,
     /// Names that this node is connecting to.
     connecting: Vec<String>,
+    /// Names that are connecting to this node.
+    answering: Vec<String>,
     next_peer: u32,
     pools: watch::Sender<Arc<Pools>>,
     next_pool: u16,
@@ -150,6 +151,7 @@ impl State {
             shards,
             peers: BTreeMap::new(),
             connecting: Vec::new(),
+            answering: Vec::new(),
             next_peer: 0,
             pools,
             next_pool,
@@ -175,6 +177,21 @@ impl State {
             resume: None,
             received: 0,
         }
+    }
+
+    /// What has become of this node's pools since this greeting was written.
+    fn pools_since(&self, greeting: &Hello) -> Vec<Body> {
+        let pools = self.pools.borrow();
+        let said = |id: PoolId| greeting.pools.iter().any(|(said, _)| *said == id);
+        let there = |id: PoolId| pools.pools.iter().any(|p| p.id == id);
+        let added = pools.pools.iter().filter(|p| !said(p.id));
+        let added = added.map(|p| Body::PoolAdded {
+            pool: p.id,
+            layout: (**p.pool.layout()).clone(),
+        });
+        let retired = greeting.pools.iter().filter(|(id, _)| !there(*id));
+        let retired = retired.map(|(pool, _)| Body::PoolRetired { pool: *pool });
+        added.chain(retired).collect()
     }
 
     /// The peer of this greeting; a new life of it is a new peer.
@@ -222,14 +239,13 @@ pub(crate) async fn serve(
     state: &Shared,
     mut messages: mpsc::Receiver<ControlMsg>,
     mut knocks: mpsc::Receiver<Knock>,
-) -> Option<oneshot::Sender<super::StopReport>> {
+) {
     loop {
         tokio::select! {
             biased;
             message = messages.recv() => match message {
-                Some(ControlMsg::Stop { reply }) => return Some(reply),
+                Some(ControlMsg::Stop) | None => return,
                 Some(message) => handle(state, message),
-                None => return None,
             },
             Some(knock) = knocks.recv() => {
                 let state = Rc::clone(state);
@@ -247,13 +263,22 @@ fn handle(state: &Shared, message: ControlMsg) {
                 let _ = reply.send(connect(state, &address).await);
             });
         }
-        ControlMsg::Disconnect { peer, reason } => {
+        ControlMsg::Disconnect {
+            peer,
+            reason,
+            reply,
+        } => {
             let state = state.borrow();
             if let Some(known) = state.peers.values().find(|k| k.info.peer == peer) {
-                known.addr.do_send(GiveUp {
+                let given_up = known.addr.send(GiveUp {
                     reason,
                     bye: None,
                     for_good: false,
+                });
+                // Whoever connects after this gets a new session and not the one that is going.
+                actix::spawn(async move {
+                    let _ = given_up.await;
+                    let _ = reply.send(());
                 });
             }
         }
@@ -272,7 +297,7 @@ fn handle(state: &Shared, message: ControlMsg) {
                 .collect();
             let _ = reply.send(infos);
         }
-        ControlMsg::Stop { .. } => {}
+        ControlMsg::Stop => {}
     }
 }
 
@@ -322,61 +347,59 @@ async fn connect(state: Shared, address: &str) -> Result<PeerInfo, ConnectError>
     let Some(name) = address.strip_prefix("local://").filter(|n| !n.is_empty()) else {
         return Err(ConnectError::BadAddress(address.to_owned()));
     };
+    let until = tokio::time::Instant::now() + GREETING;
+    loop {
+        if let Some(info) = try_connect(&state, name).await? {
+            return Ok(info);
+        }
+        if tokio::time::Instant::now() >= until {
+            return Err(ConnectError::Silent {
+                name: name.to_owned(),
+                after: GREETING,
+            });
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// How soon a connection is tried again that met another one between the same two nodes.
+const AGAIN: Duration = Duration::from_millis(2);
+
+/// The session there is, or a new one. None while another connection to the same node is being
+/// made, or the other node has not noticed yet that the last one is gone.
+async fn try_connect(state: &Shared, name: &str) -> Result<Option<PeerInfo>, ConnectError> {
     let (door, mine, gates) = {
-        let state = state.borrow();
+        let mut state = state.borrow_mut();
         if state.stopping {
             return Err(ConnectError::Stopped);
         }
         if let Some(known) = state.peers.get(name)
             && *known.info.state.borrow() == PeerState::Up
         {
-            return Ok(known.info.clone());
+            return Ok(Some(known.info.clone()));
+        }
+        let is_it = |n: &String| n == name;
+        if state.connecting.iter().any(is_it) || state.answering.iter().any(is_it) {
+            return Ok(None);
         }
         let hub = state.hub.as_ref().ok_or(ConnectError::NoHub)?;
         let door = hub.door(name).ok_or_else(|| ConnectError::Unknown {
             name: name.to_owned(),
             there: hub.names().join(", "),
         })?;
+        state.connecting.push(name.to_owned());
         (door, state.hello(), Arc::clone(&state.node.gates))
     };
-    state.borrow_mut().connecting.push(name.to_owned());
-    let result = dial(&state, name, door, mine, gates).await;
-    {
-        let connecting = &mut state.borrow_mut().connecting;
-        if let Some(at) = connecting.iter().position(|n| n == name) {
-            connecting.remove(at);
-        }
-    }
+    let result = dial(state, name, door, mine, gates).await;
+    state.borrow_mut().connecting.retain(|n| n != name);
     match result {
-        // Both sides connected at once; the other's connection is the one that stays.
-        Err(ConnectError::Refused { why, .. }) if why == CROSSED => {
-            wait_up(&state, name).await.ok_or(ConnectError::Silent {
-                name: name.to_owned(),
-                after: GREETING,
-            })
-        }
-        other => other,
+        Err(ConnectError::Refused { why, .. }) if why == CROSSED => Ok(None),
+        other => other.map(Some),
     }
 }
 
-/// What the side says whose own connection is kept.
+/// What the side says that has, or makes, another connection to the same node.
 const CROSSED: &str = "both nodes connected at once";
-
-async fn wait_up(state: &Shared, name: &str) -> Option<PeerInfo> {
-    let until = tokio::time::Instant::now() + GREETING;
-    loop {
-        let info = state.borrow().peers.get(name).map(|k| k.info.clone());
-        match info {
-            Some(mut info) => {
-                let up = info.state.wait_for(|s| *s == PeerState::Up);
-                tokio::time::timeout_at(until, up).await.ok()?.ok()?;
-                return Some(info);
-            }
-            None if tokio::time::Instant::now() >= until => return None,
-            None => tokio::time::sleep(Duration::from_millis(2)).await,
-        }
-    }
-}
 
 async fn dial(
     state: &Shared,
@@ -415,12 +438,16 @@ async fn answer(state: Shared, knock: Knock) {
     };
     let name = theirs.node.clone();
     let crossed = {
-        let state = state.borrow();
+        let mut state = state.borrow_mut();
         let up = state.peers.get(&name).is_some_and(|k| {
             k.info.incarnation == theirs.incarnation && *k.info.state.borrow() == PeerState::Up
         });
         let ours_stays = state.connecting.contains(&name) && mine.incarnation < theirs.incarnation;
-        up || ours_stays
+        let crossed = up || ours_stays || state.answering.contains(&name);
+        if !crossed {
+            state.answering.push(name.clone());
+        }
+        crossed
     };
     if crossed {
         let _ = near.tx.send(CROSSED.as_bytes().to_vec()).await;
@@ -429,6 +456,7 @@ async fn answer(state: Shared, knock: Knock) {
     if let Err(error) = finish(&state, near, mine, theirs, gates, &name).await {
         tracing::warn!(%error, "a connection was refused");
     }
+    state.borrow_mut().answering.retain(|n| *n != name);
 }
 
 /// Exchanges greetings; none if the other side stays silent.
@@ -494,12 +522,13 @@ async fn finish(
             });
         }
     }
-    let (info, addr) = {
+    let (info, addr, changes) = {
         let mut state = state.borrow_mut();
         if state.stopping {
             return Err(ConnectError::Stopped);
         }
-        state.peer(&theirs)
+        let (info, addr) = state.peer(&theirs);
+        (info, addr, state.pools_since(&mine))
     };
     let our_window = mine.credit;
     let attach = Attach {
@@ -508,6 +537,9 @@ async fn finish(
         our_window,
         gates,
     };
-    addr.send(attach).await.map_err(|_| ConnectError::Stopped)?;
+    let attached = addr.send(attach);
+    // Behind the transport, and before anybody is told that it is there.
+    addr.do_send(PoolsChanged(changes));
+    attached.await.map_err(|_| ConnectError::Stopped)?;
     Ok(info)
 }

@@ -59,6 +59,8 @@ pub struct NodeShared {
     pub rooms: Arc<Semaphore>,
     /// Room for jobs on the lanes.
     pub jobs: Arc<Semaphore>,
+    /// How much room that is when no job is on any lane.
+    pub job_slots: usize,
     /// Its pools, as last announced.
     pub pools: watch::Receiver<Arc<Pools>>,
     pub(crate) started: Instant,

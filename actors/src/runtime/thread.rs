@@ -73,6 +73,7 @@ pub struct Runtime {
     shared: Arc<NodeShared>,
     inboxes: Vec<Inbox>,
     control: mpsc::Sender<ControlMsg>,
+    stopped: watch::Receiver<Option<StopReport>>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
@@ -101,6 +102,7 @@ impl Runtime {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
         let jobs = config.limits.jobs_per_lane.saturating_mul(config.lanes);
+        let jobs = jobs.min(Semaphore::MAX_PERMITS);
         let shared = Arc::new(NodeShared {
             name: config.name.clone(),
             incarnation: Incarnation {
@@ -112,7 +114,8 @@ impl Runtime {
             rooms: Arc::new(Semaphore::new(
                 config.limits.rooms.min(Semaphore::MAX_PERMITS),
             )),
-            jobs: Arc::new(Semaphore::new(jobs.min(Semaphore::MAX_PERMITS))),
+            jobs: Arc::new(Semaphore::new(jobs)),
+            job_slots: jobs,
             pools: pools_rx,
             started: Instant::now(),
             next_claim: AtomicU64::new(1),
@@ -132,10 +135,14 @@ impl Runtime {
             }
         }
         let (ready_tx, ready_rx) = std::sync::mpsc::channel();
+        let (stopped_tx, stopped) = watch::channel(None);
         let node = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("kvroom-{}", clip(&config.name)))
-            .spawn(move || run(config, node, pools_tx, messages, knocks, &ready_tx))?;
+            .spawn(move || {
+                let stopped = run(config, node, pools_tx, messages, knocks, &ready_tx);
+                stopped_tx.send_replace(Some(stopped));
+            })?;
         let Ok(Ready { inboxes }) = ready_rx.recv() else {
             return Err(NodeError::Died);
         };
@@ -143,6 +150,7 @@ impl Runtime {
             shared,
             inboxes,
             control,
+            stopped,
             thread: Mutex::new(Some(thread)),
         })
     }
@@ -182,10 +190,15 @@ impl Runtime {
     /// Gives up the session with a peer: rooms on both sides end with `SessionLost`.
     pub async fn disconnect(&self, peer: PeerRef) {
         let reason = Reason::new(Code::SessionLost, "the session was given up on purpose");
-        let _ = self
-            .control
-            .send(ControlMsg::Disconnect { peer, reason })
-            .await;
+        let (reply, done) = oneshot::channel();
+        let message = ControlMsg::Disconnect {
+            peer,
+            reason,
+            reply,
+        };
+        if self.control.send(message).await.is_ok() {
+            let _ = done.await;
+        }
     }
 
     /// The peers that this node has met, each in its newest life.
@@ -234,16 +247,16 @@ impl Runtime {
     }
 
     /// Ends all rooms, waits until they have drained (bounded by `Deadlines::shutdown`), and stops
-    /// the node's threads. A second call gives an empty report.
+    /// the node's threads. Every call gives the same report, those that came while the first one
+    /// waited among them.
     pub async fn stop(&self) -> StopReport {
-        let (reply, answer) = oneshot::channel();
-        if self.control.send(ControlMsg::Stop { reply }).await.is_err() {
-            return StopReport {
-                drained: true,
-                leaked: Vec::new(),
-            };
-        }
-        let report = answer.await.unwrap_or_default();
+        // Refused only if it was told before.
+        let _ = self.control.send(ControlMsg::Stop).await;
+        let mut stopped = self.stopped.clone();
+        let report = match stopped.wait_for(Option::is_some).await {
+            Ok(report) => report.clone().unwrap_or_default(),
+            Err(_) => StopReport::default(),
+        };
         let thread = self
             .thread
             .lock()
@@ -322,10 +335,10 @@ fn run(
     messages: mpsc::Receiver<ControlMsg>,
     knocks: mpsc::Receiver<super::hub::Knock>,
     ready: &std::sync::mpsc::Sender<Ready>,
-) {
+) -> StopReport {
     let system = System::new();
     let hub = config.hub.clone();
-    system.block_on(async {
+    let report = system.block_on(async {
         let mut threads = Threads::default();
         let inboxes: Vec<_> = (0..config.shard_count()).map(|_| Inbox::new()).collect();
         let handles: Vec<Inbox> = inboxes.iter().map(|(inbox, _)| inbox.clone()).collect();
@@ -346,9 +359,9 @@ fn run(
             })
             .is_err()
         {
-            return;
+            return StopReport::default();
         }
-        let reply = serve(&state, messages, knocks).await;
+        serve(&state, messages, knocks).await;
         if let Some(hub) = &hub {
             hub.leave(&node.name, &node.gates);
         }
@@ -363,11 +376,10 @@ fn run(
                 );
             }
         }
-        if let Some(reply) = reply {
-            let _ = reply.send(report);
-        }
+        report
     });
     System::current().stop();
+    report
 }
 
 #[derive(Default)]
@@ -382,7 +394,7 @@ impl Threads {
         let stats = Arc::clone(&node.stats);
         let (jobs, inboxes) = (lane_capacity(node, config.lanes), inboxes.to_vec());
         #[cfg(feature = "plant")]
-        let plant = config.plant;
+        let (plant, brake) = (config.plant, config.brake.clone());
         #[cfg(not(feature = "plant"))]
         let _ = config;
         let addr = Lane::start_in_arbiter(&arbiter.handle(), move |_| {
@@ -393,6 +405,8 @@ impl Threads {
                 }
             };
             let lane = Lane::new(jobs, Box::new(progress), stats);
+            #[cfg(feature = "plant")]
+            crate::copy::plant::put_brake(brake);
             #[cfg(feature = "plant")]
             let lane = lane.with_plant(plant);
             lane
@@ -483,9 +497,11 @@ impl Threads {
             .chain(self.shards.into_iter().map(|(_, a)| a))
             .collect();
         let (joined_tx, joined) = oneshot::channel();
+        for arbiter in &arbiters {
+            arbiter.stop();
+        }
         std::thread::spawn(move || {
             for arbiter in arbiters {
-                arbiter.stop();
                 let _ = arbiter.join();
             }
             let _ = joined_tx.send(());

@@ -7,7 +7,7 @@
 use super::attached::{Attached, AttachedRole, Gate, Lent, RealInput, RealOutput, Refusal};
 use super::core::{CoreLimits, ShardCore};
 use super::custody::Held;
-use super::io::{Counter, Input, Output};
+use super::io::{Counter, Input, Output, Which};
 use super::timers::{Clock, Running, Timers};
 use crate::copy::actor::{Lane, LaneWork};
 use crate::copy::job::{Job, Place};
@@ -52,7 +52,10 @@ pub enum Inbound {
 }
 
 /// Runs on a shard's own thread.
-pub type Question = Box<dyn FnOnce(&mut Shard, &mut Context<Shard>) + Send>;
+pub type Question = Box<dyn FnOnce(&mut Shard, &mut ShardContext) + Send>;
+
+/// What a shard runs in.
+pub type ShardContext = Context<Shard>;
 
 /// The way into a shard from any thread.
 #[derive(Clone, Debug)]
@@ -249,6 +252,13 @@ impl Shard {
         self.when_empty.push(told);
         self.input(Input::Shutdown, ctx);
         self.settle(ctx);
+    }
+
+    /// Ends the rooms that are live now, and counts them: a room that starts later is not meant.
+    pub fn abort_where(&mut self, which: Which, reason: Reason, ctx: &mut Context<Self>) -> usize {
+        let told = self.core.matching(&which);
+        self.input(Input::AbortWhere { which, reason }, ctx);
+        told
     }
 
     fn input(&mut self, input: RealInput, ctx: &mut Context<Self>) {
@@ -819,7 +829,7 @@ impl Shard {
         for (held, lent) in leases {
             match &lent.chunk {
                 // Somebody waits for this one by itself.
-                Some(chunk) if Arc::strong_count(chunk) > 1 => give_back_chunk(lent, None),
+                Some(chunk) if chunk.is_awaited() => give_back_chunk(lent, None),
                 _ => kept.push((held, lent.lease)),
             }
         }
@@ -836,7 +846,7 @@ fn give_back_chunk(lent: Lent, bounced: Option<Reason>) {
     let Lent { lease, chunk, slot } = lent;
     drop(slot);
     if let (Some(chunk), Lease::Read(lease)) = (chunk, lease) {
-        chunk.give_back(ChunkBack { lease, bounced });
+        chunk.keep(ChunkBack { lease, bounced });
     }
 }
 
@@ -867,11 +877,17 @@ impl Actor for Shard {
     fn stopped(&mut self, _: &mut Self::Context) {
         // What is still held when the arbiter stops is held for a reason: a writer that was not
         // proven to be out. It is leaked, never unmapped.
-        let core = std::mem::replace(
+        let mut core = std::mem::replace(
             &mut self.core,
             ShardCore::new(CoreLimits::from(&self.node.limits)),
         );
         if !core.is_empty() {
+            let lives: Vec<LifeId> = core.lives().map(|(life, _)| life).collect();
+            for life in lives {
+                // Whoever waits for a chunk hears that it will not come.
+                let leases = core.life_mut(life).into_iter().flat_map(|l| l.leases_mut());
+                leases.for_each(|(_, lent)| drop(lent.chunk.take()));
+            }
             std::mem::forget(core);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::io::{Input, Output, StartRefused};
 use crate::copy::schedule::Class;
-use crate::handle::{ChunkShared, Landed, RoomShared};
+use crate::handle::{ChunkPromise, Landed, RoomShared};
 use crate::ids::{PoolId, Tick};
 use crate::memory::{CancelFlag, Closing, Lease, OpenGate, Witness};
 use crate::peer::message::{AuxRow, Part, Trace};
@@ -19,7 +19,7 @@ pub struct Lent {
     /// The lease.
     pub lease: Lease,
     /// Who waits for it.
-    pub chunk: Option<Arc<ChunkShared>>,
+    pub chunk: Option<ChunkPromise>,
     /// Room for the chunk, in its room's window and on the lanes; given back with the lease.
     pub slot: Option<ChunkSlot>,
 }

@@ -1,0 +1,394 @@
+//! What the tests of the embedding API share: nodes and pools, stamped pages, ways to hold a copy or
+//! a whole node up, and the check that nothing was left behind.
+//!
+//! No wait here is unbounded, and none is there to be right: each polls for what it waits for, and
+//! fails with what it saw instead.
+#![allow(dead_code)] // Each test file uses a part of it.
+#![allow(clippy::unwrap_used)]
+
+use kvroom::actors::copy::plant::{Brake, Plant};
+use kvroom::actors::supervisor::actor::Inbound;
+use kvroom::{
+    Chunk, Code, Deadlines, Limits, LocalHub, Node, Order, Outcome, Peer, Pool, PoolKind,
+    PoolLayout, PushedChunk, ReadLease, ReceiveRoom, RoomId, SendRoom, WriteLease,
+};
+use std::future::Future;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Tokens in a page of [`kv`].
+pub(crate) const TOKENS: u64 = 16;
+/// Layers of [`kv`].
+pub(crate) const LAYERS: u32 = 2;
+/// Bytes of a page that is one piece of a bulk copy by itself.
+pub(crate) const PIECE: u64 = 128 << 10;
+/// How long anything is waited for before a test fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Shape of a pool of key and value pages.
+pub(crate) fn kv(pages: u32, page_bytes: u64) -> PoolLayout {
+    PoolLayout {
+        name: "kv".into(),
+        kind: PoolKind::Kv,
+        order: Order::LayersFirst,
+        layers: LAYERS,
+        pages,
+        page_bytes,
+        page_tokens: TOKENS as u32,
+    }
+}
+
+/// Shape of a pool of aux rows.
+pub(crate) fn aux(rows: u32) -> PoolLayout {
+    PoolLayout {
+        name: "aux".into(),
+        kind: PoolKind::Aux,
+        layers: 1,
+        ..kv(rows, 512)
+    }
+}
+
+/// Everything about a pair of nodes that a test may want otherwise.
+pub(crate) struct Setup {
+    pub(crate) layout: PoolLayout,
+    pub(crate) lanes: usize,
+    pub(crate) shards: usize,
+    pub(crate) limits: Limits,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) plant: Option<Plant>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup {
+            layout: kv(16, 4096),
+            lanes: 1,
+            shards: 1,
+            limits: Limits::default(),
+            deadlines: Deadlines::default(),
+            plant: None,
+        }
+    }
+}
+
+/// A node with a pool.
+pub(crate) struct Side {
+    pub(crate) node: Node,
+    pub(crate) pool: Pool,
+}
+
+impl Side {
+    pub(crate) async fn start(hub: &LocalHub, name: &str, setup: &Setup, brake: &Brake) -> Side {
+        let pool = Pool::owned(setup.layout.clone()).unwrap();
+        let (plant, brake) = (setup.plant, brake.clone());
+        let node = Node::builder(name)
+            .hub(hub)
+            .pool(pool.clone())
+            .lanes(setup.lanes)
+            .shards(setup.shards)
+            .limits(setup.limits.clone())
+            .deadlines(setup.deadlines.clone())
+            .configure(move |config| {
+                config.plant = plant;
+                config.brake = Some(brake);
+            })
+            .start()
+            .await
+            .unwrap();
+        Side { node, pool }
+    }
+
+    /// Pages with a stamp, ready to be pushed; the first of them is page `place` of the request.
+    pub(crate) fn stamped(&self, pages: &[u32], stamp: u64, place: u64) -> ReadLease {
+        let mut lease = self.pool.lease_write(pages).unwrap();
+        fill(&mut lease, stamp, place);
+        lease.into_read()
+    }
+
+    pub(crate) async fn quiet(&self) {
+        assert_quiet(&self.node).await;
+        all_free(&self.pool).await;
+    }
+}
+
+/// A prefill node and a decode node that is connected to it.
+pub(crate) struct Duo {
+    pub(crate) hub: LocalHub,
+    pub(crate) prefill: Side,
+    pub(crate) decode: Side,
+    /// The prefill node, as the decode node knows it.
+    pub(crate) peer: Peer,
+    /// Holds the prefill node's copies inside the decode node's gates.
+    pub(crate) brake: Brake,
+}
+
+impl Duo {
+    pub(crate) async fn new() -> Duo {
+        Duo::with(Setup::default()).await
+    }
+
+    /// Pages of [`PIECE`] bytes: a copy of n pages is n times [`LAYERS`] pieces.
+    pub(crate) async fn of_pieces() -> Duo {
+        Duo::with(Setup {
+            layout: kv(16, PIECE),
+            ..Setup::default()
+        })
+        .await
+    }
+
+    pub(crate) async fn with(setup: Setup) -> Duo {
+        let (hub, brake) = (LocalHub::new(), Brake::default());
+        let prefill = Side::start(&hub, "p", &setup, &brake).await;
+        let without = Setup {
+            plant: None,
+            ..setup
+        };
+        let decode = Side::start(&hub, "d", &without, &Brake::default()).await;
+        let peer = decode.node.connect("local://p").await.unwrap();
+        Duo {
+            hub,
+            prefill,
+            decode,
+            peer,
+            brake,
+        }
+    }
+
+    /// A decode room on these pages.
+    pub(crate) async fn receive(&self, id: u64, attempt: u32, pages: &[u32]) -> ReceiveRoom {
+        let lease = self.decode.pool.lease_write(pages).unwrap();
+        self.receive_into(id, attempt, lease).await
+    }
+
+    pub(crate) async fn receive_into(
+        &self,
+        id: u64,
+        attempt: u32,
+        lease: WriteLease,
+    ) -> ReceiveRoom {
+        let room = self.decode.node.receive(RoomId(id)).attempt(attempt);
+        within(room.from(&self.peer).into(lease).start())
+            .await
+            .unwrap()
+    }
+
+    /// A prefill room.
+    pub(crate) async fn send(&self, id: u64, attempt: u32) -> SendRoom {
+        let room = self.prefill.node.send(RoomId(id)).attempt(attempt);
+        within(room.start()).await.unwrap()
+    }
+
+    /// Moves two pages from `from` to `to` and says whether all went well.
+    pub(crate) async fn moves(&self, id: u64, attempt: u32, from: &[u32], to: &[u32]) {
+        let stamp = id << 8 | u64::from(attempt);
+        let receiver = self.receive(id, attempt, to).await;
+        let sender = self.send(id, attempt).await;
+        let lease = self.prefill.stamped(from, stamp, 0);
+        let total = from.len() as u64 * TOKENS;
+        push(&sender, 0..total, lease).await;
+        sender.finish(total, None).unwrap();
+        assert_eq!(within(receiver.outcome()).await, Outcome::Done);
+        assert_eq!(within(sender.outcome()).await, Outcome::Done);
+        let back = within(receiver.released()).await;
+        verify(&back.leases[0], stamp, 0);
+        drop(within(sender.released()).await);
+    }
+
+    /// Nothing is left on either side; both stop.
+    pub(crate) async fn end(self) {
+        self.brake.release();
+        for side in [&self.decode, &self.prefill] {
+            side.quiet().await;
+            let report = within(side.node.shutdown()).await;
+            assert!(report.drained, "{report:?}");
+        }
+    }
+}
+
+/// Pushes a chunk when there is room for it.
+pub(crate) async fn push(
+    room: &SendRoom,
+    tokens: std::ops::Range<u64>,
+    lease: ReadLease,
+) -> PushedChunk {
+    let slot = within(room.reserve()).await.unwrap();
+    slot.push(Chunk::tokens(tokens).pages(lease)).unwrap()
+}
+
+/// Fails if it takes too long.
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("nothing came in {PATIENCE:?}"),
+    }
+}
+
+/// Polls until it is so.
+pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !so() {
+        assert!(start.elapsed() < PATIENCE, "in vain: {what}");
+        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Polls a node's counters until they are so.
+pub(crate) async fn until_stats(
+    what: &str,
+    node: &Node,
+    mut so: impl FnMut(&kvroom::NodeStats) -> bool,
+) -> kvroom::NodeStats {
+    let start = Instant::now();
+    loop {
+        let stats = node.stats().await;
+        if so(&stats) {
+            return stats;
+        }
+        assert!(start.elapsed() < PATIENCE, "in vain: {what}; {stats:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Everything that is on its way between these nodes has had the time to arrive several times over:
+/// each question goes through a shard's queue.
+pub(crate) async fn settle(nodes: &[&Node]) {
+    for _ in 0..20 {
+        for node in nodes {
+            within(node.stats()).await;
+            within(node.rooms()).await;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The node holds nothing any more, and no proof ever came that nobody waited for.
+pub(crate) async fn assert_quiet(node: &Node) {
+    let start = Instant::now();
+    loop {
+        let stats = within(node.stats()).await;
+        let held = [
+            stats.rooms_live,
+            stats.rooms_draining,
+            stats.early_claims,
+            stats.claims,
+            stats.actors,
+            stats.clocks,
+        ];
+        if held.iter().all(|n| *n == 0) {
+            assert_eq!(stats.stray_witnesses, 0, "{stats:?}");
+            assert_eq!(stats.quarantined_pages, 0, "{stats:?}");
+            return;
+        }
+        if start.elapsed() > PATIENCE {
+            let rooms = node.rooms().await;
+            panic!("node {} is not quiet: {stats:?}\n{rooms:#?}", node.name());
+        }
+        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// All pages come back to this pool.
+pub(crate) async fn all_free(pool: &Pool) {
+    until("all pages are back", || pool.leased_pages() == 0).await;
+}
+
+fn word(stamp: u64, layer: u32, place: u64, i: usize) -> u64 {
+    let mut z = stamp.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ^ (u64::from(layer) << 48)
+        ^ (place << 24)
+        ^ i as u64;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z ^ (z >> 27)
+}
+
+/// Fills all layers; `place` is the first page's number in the request.
+pub(crate) fn fill(lease: &mut WriteLease, stamp: u64, place: u64) {
+    for layer in 0..lease.pool().layout().layers {
+        for index in 0..lease.pages().len() {
+            let bytes = lease.page_mut(layer, index);
+            for (i, part) in bytes.chunks_mut(8).enumerate() {
+                let word = word(stamp, layer, place + index as u64, i).to_le_bytes();
+                let n = part.len();
+                part.copy_from_slice(&word[..n]);
+            }
+        }
+    }
+}
+
+/// Whether a page holds what [`fill`] put there.
+pub(crate) fn holds(bytes: &[u8], stamp: u64, layer: u32, place: u64) -> bool {
+    bytes
+        .chunks(8)
+        .enumerate()
+        .all(|(i, part)| *part == word(stamp, layer, place, i).to_le_bytes()[..part.len()])
+}
+
+/// Every byte of every page is as [`fill`] left it.
+pub(crate) fn verify(lease: &WriteLease, stamp: u64, place: u64) {
+    for layer in 0..lease.pool().layout().layers {
+        for index in 0..lease.pages().len() {
+            assert!(
+                holds(lease.page(layer, index), stamp, layer, place + index as u64),
+                "layer {layer} of page {index} of the lease is not as stamped"
+            );
+        }
+    }
+}
+
+/// The code of an aborted room.
+#[track_caller]
+pub(crate) fn code(outcome: &Outcome) -> Code {
+    match outcome {
+        Outcome::Aborted(reason) => reason.code,
+        Outcome::Done => panic!("the room is done"),
+    }
+}
+
+/// The reason's text of an aborted room.
+#[track_caller]
+pub(crate) fn text(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Aborted(reason) => reason.to_string(),
+        Outcome::Done => panic!("the room is done"),
+    }
+}
+
+/// A text names all of these.
+#[track_caller]
+pub(crate) fn names(text: &impl ToString, words: &[&str]) {
+    let text = text.to_string();
+    for word in words {
+        assert!(text.contains(word), "{text:?} does not name {word:?}");
+    }
+}
+
+/// Stops a node's shard (all of it, the sessions on its thread too) until it is dropped: to others
+/// the node is silent.
+pub(crate) struct Silence {
+    _go_on: mpsc::Sender<()>,
+}
+
+impl Silence {
+    pub(crate) async fn of(node: &Node) -> Silence {
+        let (go_on, wait) = mpsc::channel::<()>();
+        let (tell, mut stopped) = tokio::sync::oneshot::channel();
+        let ask = Inbound::Ask(Box::new(move |_, _| {
+            let _ = tell.send(());
+            let _ = wait.recv();
+        }));
+        node.runtime().inbox(RoomId(0)).put(ask).unwrap();
+        within(async { (&mut stopped).await.unwrap() }).await;
+        Silence { _go_on: go_on }
+    }
+}
+
+/// Polls a future once and drops it.
+pub(crate) async fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        value = future => Some(value),
+        () = std::future::ready(()) => None,
+    }
+}
