@@ -97,6 +97,7 @@ pub(crate) const SIZE: Size = Size {
     panics: 0,
     aborts: 0,
     at_once: true,
+    eager: true,
     clocks: false,
     failures: false,
     plant: None,
@@ -130,12 +131,10 @@ fn one_room_with_aborts_of_both_sides_keeps_the_contract() {
         aborts: 2,
         pushes: 1,
         prepared: false,
-        clocks: true,
         ..SIZE
     };
     let large = Size {
-        aborts: 2,
-        pushes: 1,
+        clocks: true,
         progress: 8,
         acks: true,
         ..small
@@ -193,6 +192,18 @@ fn two_attempts_around_a_session_that_is_given_up_keep_the_contract_and_can_end(
         w.started == [2, 2] && second.all(|s| s.outcome == Some(Outcome::Done))
     };
     assert_eq!(graph.cannot_reach(fresh, second_is_done), None);
+}
+
+/// As above for one attempt, with commands, frames and greetings that wait for each other.
+#[test]
+fn one_room_with_owners_of_sessions_that_fall_behind_keeps_the_contract() {
+    let small = Size {
+        losses: 1,
+        eager: false,
+        ..SIZE
+    };
+    let large = Size { aborts: 1, ..small };
+    search_either("falls behind", small, large);
 }
 
 #[test]

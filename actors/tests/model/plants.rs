@@ -7,10 +7,12 @@
 //! Without the plant the same sizes, or larger ones, keep every property: see `exhaustive.rs`.
 
 use crate::exhaustive::{OneRoom, SIZE};
+use crate::model::reach::Graph;
 use crate::model::size::{Plant, Size};
+use crate::model::world::World;
 use stateright::{Checker, HasDiscoveries, Model};
 
-/// The plant is found by this property; its size without the plant breaks nothing on the way.
+/// Searches until this property is broken.
 fn is_found(plant: Plant, property: &'static str, size: Size) {
     let size = Size {
         plant: Some(plant),
@@ -66,6 +68,12 @@ fn a_waiting_claim_that_is_forgotten_with_its_session_is_found() {
         ..SIZE
     };
     is_found(Plant::WaitingForgotten, "at rest nothing is held", size);
+    let graph = Graph::of(&OneRoom(Size {
+        plant: Some(Plant::WaitingForgotten),
+        ..size
+    }));
+    let stuck = graph.cannot_reach(|_| true, World::is_empty_at_rest);
+    assert!(stuck.is_some(), "what is forgotten for ever can still end");
 }
 
 #[test]

@@ -28,6 +28,7 @@ fn size() -> impl Strategy<Value = Size> {
                 panics,
                 aborts,
                 at_once: false,
+                eager: false,
                 clocks: true,
                 failures,
                 plant: None,
@@ -72,7 +73,7 @@ fn check(world: &World) -> Result<(), TestCaseError> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 4_000,
+        cases: 2_000,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -46,9 +46,9 @@ impl Graph {
             queue.push_back(graph.see(&mut known, world, None).0);
         }
         while let Some(at) = queue.pop_front() {
-            let world = graph.worlds[at as usize].clone();
+            let world = &graph.worlds[at as usize];
             for p in &properties {
-                let holds = (p.condition)(model, &world);
+                let holds = (p.condition)(model, world);
                 if p.expectation == Expectation::Sometimes && holds {
                     graph.never_seen.remove(p.name);
                 }
@@ -56,13 +56,7 @@ impl Graph {
                     graph.broken = Some((p.name, graph.story(at)));
                 }
             }
-            let progress = [world.fair(), world.calls(), world.clocks(), world.healing()];
-            let others = [world.aborts(), world.faults()];
-            let progress = progress.into_iter().flatten().map(|a| (a, true));
-            let others = others.into_iter().flatten().map(|a| (a, false));
-            for (action, is_progress) in progress.chain(others) {
-                let mut next = world.clone();
-                next.apply(&action);
+            for (action, is_progress, next) in successors(world) {
                 let (to, new) = graph.see(&mut known, next, Some((at, action)));
                 if new {
                     queue.push_back(to);
@@ -124,4 +118,18 @@ impl Graph {
         story.reverse();
         story
     }
+}
+
+/// What can happen, whether it is progress, and the world after it.
+fn successors(world: &World) -> Vec<(Action, bool, World)> {
+    let progress = [world.fair(), world.calls(), world.clocks(), world.healing()];
+    let others = [world.aborts(), world.faults()];
+    let progress = progress.into_iter().flatten().map(|a| (a, true));
+    let others = others.into_iter().flatten().map(|a| (a, false));
+    let apply = |(action, is_progress)| {
+        let mut next = world.clone();
+        next.apply(&action);
+        (action, is_progress, next)
+    };
+    progress.chain(others).map(apply).collect()
 }

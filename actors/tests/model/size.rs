@@ -36,8 +36,10 @@ pub(crate) struct Size {
     pub(crate) panics: u32,
     /// Aborts by callers.
     pub(crate) aborts: u32,
-    /// Whether rooms, cores and sessions answer at once, or have mailboxes that fall behind.
+    /// Whether rooms and cores answer at once, or have mailboxes that fall behind.
     pub(crate) at_once: bool,
+    /// The same for owners of sessions, who take commands and fill pipes.
+    pub(crate) eager: bool,
     /// Whether clocks run out at any moment, or only when nothing else can happen.
     pub(crate) clocks: bool,
     /// Whether copies may fail by themselves.

@@ -71,13 +71,11 @@ impl World {
                 self.nodes[node].panic(life);
             }
         }
-        if self.size.at_once {
-            while self.step_within() {}
-        }
+        while (self.size.at_once && self.step_node()) || (self.size.eager && self.step_owner()) {}
     }
 
     /// One step within a node that nobody else can see; false if there is none.
-    fn step_within(&mut self) -> bool {
+    fn step_node(&mut self) -> bool {
         for node in 0..self.nodes.len() {
             if !self.nodes[node].inbox.is_empty() {
                 self.core(node);
@@ -88,6 +86,11 @@ impl World {
                 return true;
             }
         }
+        false
+    }
+
+    /// The same for an owner of a session.
+    fn step_owner(&mut self) -> bool {
         for i in 0..self.links.len() {
             for side in [SENDER, RECEIVER] {
                 let end = &self.links[i].ends[side];

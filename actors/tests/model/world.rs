@@ -149,7 +149,7 @@ impl World {
     /// Clocks that may run out.
     pub(crate) fn clocks(&self) -> Vec<Action> {
         let mut all = Vec::new();
-        if !self.size.clocks && !self.fair().is_empty() {
+        if !self.size.clocks && self.is_stirring() {
             return all;
         }
         for (i, node) in self.nodes.iter().enumerate() {
@@ -211,7 +211,18 @@ impl World {
 
     /// Whether only callers, faults and new sessions could still change anything.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.fair().is_empty() && self.clocks().is_empty()
+        !self.is_stirring() && self.clocks().is_empty()
+    }
+
+    /// Whether anything is left of [`World::fair`].
+    fn is_stirring(&self) -> bool {
+        let sides = [SENDER, RECEIVER];
+        let on = |l: &Link, side| l.fair(side, &self.size).next().is_some();
+        let busy = |n: &Node| !n.inbox.is_empty() || !n.mail.is_empty();
+        !self.plane.jobs.is_empty()
+            || !self.sums.is_empty()
+            || self.nodes.iter().any(busy)
+            || self.links.iter().any(|l| sides.iter().any(|s| on(l, *s)))
     }
 
     /// Whether nothing is held, armed or under way anywhere.
