@@ -1,8 +1,14 @@
 //! Two nodes (or three) over the shipped cores: a model that is searched whole, and random walks.
 //!
-//! Everything that decides is the shipped code: `ShardCore` and the room machines. What is around
-//! them (sessions, gates, lanes, clocks) is a small stand-in, and ground truth is kept apart from
-//! what a node can know: see `model/mod.rs`.
+//! Everything that decides is the shipped code: `ShardCore`, the room machines, and the session core
+//! between the nodes. What is around them (owners of sessions, pipes, gates, lanes, clocks) is a small
+//! stand-in, and ground truth is kept apart from what a node can know: see `model/mod.rs`.
+//!
+//! ```text
+//!   exhaustive.rs   every order of everything, within small sizes
+//!   plants.rs       bugs put in on purpose: each must be found
+//!   random.rs       long walks in larger worlds, then a healing
+//! ```
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -11,5 +17,7 @@ mod model;
 
 #[path = "model/exhaustive.rs"]
 mod exhaustive;
+#[path = "model/plants.rs"]
+mod plants;
 #[path = "model/random.rs"]
 mod random;

@@ -7,6 +7,7 @@ use crate::memory::Witness;
 use crate::supervisor::actor::Shard;
 use actix::{Actor, ActorContext, Addr, Context, Handler, Message};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// One life of one room.
 pub(crate) struct RoomActor {
@@ -14,7 +15,8 @@ pub(crate) struct RoomActor {
     room: Option<Room<Witness>>,
     /// Made only if somebody listens.
     span: Option<Box<tracing::Span>>,
-    shard: Addr<Shard>,
+    /// One address, shared by the rooms of the shard: each clone of an `Addr` is two allocations.
+    shard: Arc<Addr<Shard>>,
 }
 
 /// An event for a room.
@@ -32,7 +34,12 @@ pub(crate) struct Said {
 }
 
 impl RoomActor {
-    pub(crate) fn new(life: LifeId, key: RoomKey, room: Room<Witness>, shard: Addr<Shard>) -> Self {
+    pub(crate) fn new(
+        life: LifeId,
+        key: RoomKey,
+        room: Room<Witness>,
+        shard: Arc<Addr<Shard>>,
+    ) -> Self {
         let span = tracing::enabled!(tracing::Level::DEBUG).then(|| {
             Box::new(tracing::debug_span!("room", %key, role = %room.role(), life = life.0))
         });

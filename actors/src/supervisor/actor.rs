@@ -93,6 +93,8 @@ pub struct Shard {
     node: Arc<NodeShared>,
     core: ShardCore<Lent, Witness, Box<Attached>>,
     actors: usize,
+    /// This shard's address, as its rooms share it.
+    me: Option<Arc<Addr<Shard>>>,
     peers: HashMap<PeerRef, PeerLink>,
     lanes: Vec<Addr<Lane>>,
     next_lane: usize,
@@ -211,6 +213,7 @@ impl Shard {
             core: ShardCore::new(CoreLimits::from(&node.limits)),
             node,
             actors: 0,
+            me: None,
             peers: HashMap::new(),
             lanes,
             next_lane: 0,
@@ -327,7 +330,8 @@ impl Shard {
                 let Some(key) = self.core.life(life).map(|l| l.key()) else {
                     return;
                 };
-                let actor = RoomActor::new(life, key, room, ctx.address()).start();
+                let me = self.me.get_or_insert_with(|| Arc::new(ctx.address()));
+                let actor = RoomActor::new(life, key, room, Arc::clone(me)).start();
                 self.actors += 1;
                 self.node.stats.add(&self.node.stats.started);
                 if let Some(attached) = self.core.attached(life) {

@@ -2,7 +2,7 @@
 //!
 //! Both are bounded and forget the oldest first. They only explain; safety never rests on them.
 
-use crate::ids::RoomKey;
+use crate::ids::{RoomId, RoomKey};
 use crate::reason::{Code, Reason};
 use crate::room::{Outcome, Role};
 use std::collections::{BTreeMap, VecDeque};
@@ -82,8 +82,27 @@ impl<K: Ord + Copy, V> Remembered<K, V> {
     }
 }
 
+/// A key in one role: what a table of keys is ordered by, in 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyUse {
+    id: RoomId,
+    attempt: u32,
+    role: Role,
+}
+
+impl KeyUse {
+    /// The use of `key` in `role`.
+    pub fn new(key: RoomKey, role: Role) -> Self {
+        KeyUse {
+            id: key.id,
+            attempt: key.attempt,
+            role,
+        }
+    }
+}
+
 /// Outcomes of ended lives, by key and role.
-pub type SpentKeys = Remembered<(RoomKey, Role), Spent>;
+pub type SpentKeys = Remembered<KeyUse, Spent>;
 
 /// Reasons of aborts that came before their room was registered.
 pub type EarlyAborts = Remembered<RoomKey, Reason>;

@@ -20,8 +20,28 @@ pub(crate) enum Clock {
 }
 
 /// When a room's clocks run out; kept with the room, so that a clock is found without a search.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Armed([Option<NonZeroU64>; Timer::ALL.len()]);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Armed {
+    /// Nearly every room has this one, and no other.
+    outcome: Option<NonZeroU64>,
+    others: Option<Box<[Option<NonZeroU64>; Timer::ALL.len()]>>,
+}
+
+impl Armed {
+    fn put(&mut self, timer: Timer, at: NonZeroU64) {
+        match timer {
+            Timer::Outcome => self.outcome = Some(at),
+            other => self.others.get_or_insert_default()[other as usize] = Some(at),
+        }
+    }
+
+    fn take(&mut self, timer: Timer) -> Option<NonZeroU64> {
+        match timer {
+            Timer::Outcome => self.outcome.take(),
+            other => self.others.as_mut()?[other as usize].take(),
+        }
+    }
+}
 
 /// Armed clocks of a shard.
 #[derive(Debug, Default)]
@@ -38,7 +58,7 @@ impl Timers {
         self.clear(life, armed, timer);
         // The first nanosecond of a node is nobody's deadline.
         let at = NonZeroU64::new(at.0).unwrap_or(NonZeroU64::MIN);
-        armed.0[timer as usize] = Some(at);
+        armed.put(timer, at);
         self.rooms.insert((Tick(at.get()), life, timer));
     }
 
@@ -59,7 +79,7 @@ impl Timers {
 
     /// Disarms a room's clock.
     pub(crate) fn clear(&mut self, life: LifeId, armed: &mut Armed, timer: Timer) {
-        if let Some(at) = armed.0[timer as usize].take() {
+        if let Some(at) = armed.take(timer) {
             self.rooms.remove(&(Tick(at.get()), life, timer));
         }
     }

@@ -1,14 +1,22 @@
-//! Every order of everything, for one room: a stateright search of the whole world.
+//! Every order of everything, for one room over real sessions: a stateright search of the world.
 //!
-//! Inner steps of a node are taken at once here; `random.rs` lets mailboxes fall behind.
+//! ```text
+//!   aborts · reset and resume · session given up, then the next attempt · panic
+//!      each searched whole within its size; every property in every state
+//! ```
+//!
+//! Inner steps of a node are taken at once here; `random.rs` lets mailboxes fall behind. With
+//! `KVROOM_MODEL_LARGE=1` in the environment the larger sizes are searched too (minutes).
 
+use crate::model::reach::Graph;
+use crate::model::size::Size;
 use crate::model::truth::Broken;
-use crate::model::world::{Action, Size, World};
+use crate::model::world::{Action, World};
 use kvroom_actors::room::Outcome;
 use stateright::{Checker, Model, Property};
 
 /// One room on each node, and how much may go wrong.
-struct OneRoom(Size);
+pub(crate) struct OneRoom(pub(crate) Size);
 
 impl Model for OneRoom {
     type State = World;
@@ -24,6 +32,7 @@ impl Model for OneRoom {
         actions.extend(world.aborts());
         actions.extend(world.clocks());
         actions.extend(world.faults());
+        actions.extend(world.healing());
     }
 
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
@@ -39,7 +48,7 @@ impl Model for OneRoom {
         fn all(world: &World, done: bool) -> bool {
             let stories = &world.truth.stories;
             world.is_empty()
-                && stories.len() == world.nodes.len()
+                && stories.len() == world.nodes.len() * world.size.attempts as usize
                 && stories
                     .values()
                     .all(|s| (s.outcome == Some(Outcome::Done)) == done)
@@ -56,6 +65,13 @@ impl Model for OneRoom {
             Property::always("a leg is told its end once", |_, w| {
                 kept(w, Broken::ToldTwice)
             }),
+            Property::always("quiesced means out", |_, w| {
+                kept(w, Broken::QuiescedWhileOut)
+            }),
+            Property::always("credits are counted", |_, w| {
+                kept(w, Broken::CreditMiscounted)
+            }),
+            Property::always("nobody is accused", |_, w| kept(w, Broken::Accused)),
             Property::always("at rest nothing is held", |_, w: &World| {
                 w.is_empty() || !w.is_at_rest()
             }),
@@ -65,55 +81,149 @@ impl Model for OneRoom {
     }
 }
 
-fn search(name: &str, size: Size) -> usize {
-    let checker = OneRoom(size).checker().threads(2).spawn_bfs().join();
-    println!("{name}: {} unique states", checker.unique_state_count());
-    checker.assert_properties();
-    checker.unique_state_count()
-}
-
-const SIZE: Size = Size {
+/// One receiver, one chunk, a caller of few words, no faults.
+pub(crate) const SIZE: Size = Size {
     receivers: 1,
     attempts: 1,
     checksum: false,
     chunks: &[(0, 4)],
-    pushes: 1,
+    pushes: 2,
+    prepared: true,
+    credit: 1,
+    progress: 0,
+    acks: false,
+    resets: 0,
     losses: 0,
     panics: 0,
-    aborts: 2,
+    aborts: 0,
     at_once: true,
+    eager: true,
+    clocks: false,
     failures: false,
+    plant: None,
 };
 
-#[test]
-fn one_room_with_aborts_of_both_sides_keeps_the_contract() {
-    let states = search("aborts", SIZE);
+fn search(name: &str, size: Size) {
+    let started = std::time::Instant::now();
+    let checker = OneRoom(size).checker().threads(2).spawn_bfs().join();
+    let states = checker.unique_state_count();
+    println!("{name}: {states} unique states, {:.1?}", started.elapsed());
+    checker.assert_properties();
     assert!(states > 500, "the search saw only {states} states");
 }
 
+/// Searches `large` instead of `small` if that is asked for.
+fn search_either(name: &str, small: Size, large: Size) {
+    if is_large() {
+        search(&format!("{name} (large)"), large);
+    } else {
+        search(name, small);
+    }
+}
+
+pub(crate) fn is_large() -> bool {
+    std::env::var_os("KVROOM_MODEL_LARGE").is_some_and(|v| v == "1")
+}
+
 #[test]
-fn one_room_with_a_lost_session_keeps_the_contract() {
-    let states = search(
-        "lost session",
-        Size {
-            aborts: 1,
-            losses: 1,
-            ..SIZE
-        },
+fn one_room_with_aborts_of_both_sides_keeps_the_contract() {
+    let small = Size {
+        aborts: 2,
+        pushes: 1,
+        prepared: false,
+        ..SIZE
+    };
+    let large = Size {
+        clocks: true,
+        progress: 8,
+        acks: true,
+        ..small
+    };
+    search_either("aborts", small, large);
+}
+
+#[test]
+fn one_room_over_a_session_that_is_reset_and_resumed_keeps_the_contract() {
+    let small = Size {
+        aborts: 1,
+        resets: 1,
+        acks: true,
+        ..SIZE
+    };
+    let large = Size {
+        aborts: 2,
+        resets: 2,
+        pushes: 1,
+        prepared: false,
+        acks: true,
+        ..SIZE
+    };
+    search_either("reset", small, large);
+}
+
+/// The session is given up on one side, then on the other, and begun again on each, with anything in
+/// between. Whatever came, the next attempt can still be done.
+#[test]
+fn two_attempts_around_a_session_that_is_given_up_keep_the_contract_and_can_end() {
+    let small = Size {
+        attempts: 2,
+        losses: 1,
+        ..SIZE
+    };
+    if is_large() {
+        let large = Size { aborts: 1, ..small };
+        search("given up (large)", large);
+    }
+    let started = std::time::Instant::now();
+    let graph = Graph::of(&OneRoom(small));
+    let states = graph.len();
+    println!(
+        "given up: {states} unique states, {:.1?}",
+        started.elapsed()
     );
+    assert_eq!(graph.broken, None, "broken, by these steps");
+    assert!(graph.never_seen.is_empty(), "{:?}", graph.never_seen);
     assert!(states > 500, "the search saw only {states} states");
+    assert_eq!(graph.cannot_reach(|_| true, World::is_empty_at_rest), None);
+    let fresh = |w: &World| w.started.iter().all(|n| *n < 2);
+    let second_is_done = |w: &World| {
+        let stories = w.truth.stories.values();
+        let mut second = stories.filter(|s| s.key.attempt == 1);
+        w.started == [2, 2] && second.all(|s| s.outcome == Some(Outcome::Done))
+    };
+    assert_eq!(graph.cannot_reach(fresh, second_is_done), None);
+}
+
+/// As above for one attempt, with commands, frames and greetings that wait for each other.
+#[test]
+fn one_room_with_owners_of_sessions_that_fall_behind_keeps_the_contract() {
+    let small = Size {
+        losses: 1,
+        eager: false,
+        ..SIZE
+    };
+    let large = Size { aborts: 1, ..small };
+    search_either("falls behind", small, large);
 }
 
 #[test]
 fn one_room_with_a_panic_keeps_the_contract() {
-    let states = search(
-        "panic",
-        Size {
-            aborts: 0,
-            panics: 1,
-            checksum: true,
-            ..SIZE
-        },
-    );
-    assert!(states > 500, "the search saw only {states} states");
+    let small = Size {
+        panics: 1,
+        pushes: 1,
+        prepared: false,
+        checksum: true,
+        acks: true,
+        ..SIZE
+    };
+    let large = Size {
+        panics: 2,
+        losses: 1,
+        pushes: 1,
+        prepared: false,
+        checksum: true,
+        acks: true,
+        ..SIZE
+    };
+    search_either("panic", small, large);
 }

@@ -1,15 +1,27 @@
 //! A world of nodes that only tests know.
 //!
 //! ```text
-//!   node.rs     a shard core, its rooms and their mailboxes, armed clocks
-//!   network.rs  in-order sessions: numbers claims, delivers, can be lost and come back
-//!   plane.rs    gates and lanes: copies that land late, are refused, or fail
-//!   truth.rs    what really happened to each lease; the properties read only this
-//!   world.rs    puts them together: what can happen next, and what it does
+//!   node.rs      a shard core, its rooms and their mailboxes, armed clocks
+//!   end.rs       one node's side of a peer: the shipped session, with the rules of its owner
+//!   network.rs   joins two ends by pipes; sessions are reset and resumed, given up, begun again
+//!   plane.rs     gates and lanes: copies that land late, are refused, or fail
+//!   truth.rs     what really happened to each lease; the properties read only this
+//!   request.rs   the one request of this world, and what its parts look like on the wire
+//!   size.rs      how much may go on and go wrong, and which bug is planted
+//!   world.rs     puts them together: what can happen next, and when nothing is left
+//!   steps.rs     what each action does
+//!   outputs.rs   what a core wants done, done
+//!   reach.rs     the whole graph of a world, and from where its ends can be reached
 //! ```
 
+pub(crate) mod end;
 pub(crate) mod network;
 pub(crate) mod node;
+pub(crate) mod outputs;
 pub(crate) mod plane;
+pub(crate) mod reach;
+pub(crate) mod request;
+pub(crate) mod size;
+pub(crate) mod steps;
 pub(crate) mod truth;
 pub(crate) mod world;

@@ -1,102 +1,200 @@
-//! Sessions between the sender (node 0) and each receiver: in order, lossy only as a whole.
+//! Two ends, joined by pipes: in order, lossy only as a whole.
 //!
-//! Stands in for the session core: numbers claims in the order in which they are queued, and says
-//! `ClaimNotOpened` for those that it will never send.
+//! ```text
+//!   end 0 (sender) ══ pipe of generation n ══ end 1 (receiver)
+//!
+//!   reset:   one end, then the other; frames under way are lost; both greet, and send them again
+//!   give up: one end; the other reads what is left, finds the pipe closed, gives up too
+//!   attach:  one end, then the other: a session of the next generation, on a pipe of its own
+//! ```
 
-use kvroom_actors::ids::{ClaimId, ClaimNo, Incarnation, LegNo, LifeId, RoomKey};
-use kvroom_actors::peer::message::{Body, ClaimTag};
-use kvroom_actors::room::event::LegTerms;
-use std::collections::VecDeque;
-use std::sync::Arc;
+use super::end::{End, Told};
+use super::size::{Plant, Size};
+use kvroom_actors::peer::message::Frame;
+use std::collections::{BTreeMap, VecDeque};
 
-/// What travels.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Msg {
-    Claim { tag: ClaimTag, terms: Arc<LegTerms> },
-    Body(Body),
+/// Which end of a link.
+pub(crate) type Side = usize;
+pub(crate) const SENDER: Side = 0;
+pub(crate) const RECEIVER: Side = 1;
+
+/// A transport.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Pipe {
+    /// What is under way to each end.
+    to: [VecDeque<Frame>; 2],
+    /// Ends that let go of it.
+    closed: [bool; 2],
 }
 
-/// A claim without a number.
+/// What a link can do next, on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Pending {
-    pub(crate) life: LifeId,
-    pub(crate) leg: LegNo,
-    pub(crate) key: RoomKey,
+pub(crate) enum Step {
+    /// The owner handles its shard's next command.
+    Command,
+    /// What the session has to send goes into the pipe.
+    Flush,
+    /// The next frame arrives.
+    Deliver,
+    /// The pipe is empty and the other side let go.
+    Closed,
+    /// The transport is gone; the session is not.
+    Reset,
+    /// A new transport of the same session: both sides greet each other.
+    Resume,
+    /// This side ends the session.
+    GiveUp,
+    /// A new session.
+    Attach,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Session {
-    receiver: u64,
-    up: bool,
-    last: u64,
-    pub(crate) pending: VecDeque<Pending>,
-    pub(crate) to_sender: VecDeque<Msg>,
-    pub(crate) to_receiver: VecDeque<Msg>,
+pub(crate) struct Link {
+    pub(crate) ends: [End; 2],
+    pipes: BTreeMap<u32, Pipe>,
 }
 
-impl Session {
-    pub(crate) fn new(receiver: usize) -> Self {
-        Session {
-            receiver: receiver as u64,
-            up: true,
-            last: 0,
-            pending: VecDeque::new(),
-            to_sender: VecDeque::new(),
-            to_receiver: VecDeque::new(),
-        }
-    }
-
-    pub(crate) fn is_up(&self) -> bool {
-        self.up
-    }
-
-    /// The oldest waiting claim gets its number.
-    pub(crate) fn number(&mut self) -> Option<(Pending, ClaimTag)> {
-        let pending = self.pending.pop_front()?;
-        self.last += 1;
-        let life = |node| Incarnation {
-            started_ns: node,
-            nonce: 0,
+impl Link {
+    /// The sender and the receiver at node `receiver`, with a session.
+    pub(crate) fn new(receiver: usize, size: &Size) -> Self {
+        let mut link = Link {
+            ends: [End::new(0, receiver), End::new(receiver, 0)],
+            pipes: BTreeMap::new(),
         };
-        let tag = ClaimTag {
-            id: ClaimId {
-                receiver: life(self.receiver),
-                sender: life(0),
-                number: ClaimNo(self.last),
-            },
-            room: pending.key,
+        for side in [SENDER, RECEIVER] {
+            link.step(side, Step::Attach, size, &mut Vec::new());
+        }
+        link
+    }
+
+    /// What happens by itself.
+    pub(crate) fn fair(&self, side: Side, size: &Size) -> impl Iterator<Item = Step> + use<> {
+        let (end, other) = (&self.ends[side], &self.ends[1 - side]);
+        let up = end.session.is_some();
+        let pipe = self.pipes.get(&end.generation).filter(|_| up);
+        let arrived = pipe.is_some_and(|p| !p.to[side].is_empty());
+        let closed = pipe.is_some_and(|p| p.to[side].is_empty() && p.closed[1 - side]);
+        let both = up && other.session.is_some() && end.generation == other.generation;
+        let all = [
+            (Step::Command, !end.commands.is_empty()),
+            (Step::Flush, end.has_output(size.acks)),
+            (Step::Deliver, arrived),
+            (Step::Closed, closed),
+            (Step::Reset, both && other.reset && !end.reset),
+            (
+                Step::Resume,
+                side == SENDER && both && end.reset && other.reset,
+            ),
+            (Step::Attach, end.generation < other.generation),
+        ];
+        all.into_iter()
+            .filter_map(|(step, can)| can.then_some(step))
+    }
+
+    /// Whether a caller may connect from this side: there is no session.
+    pub(crate) fn can_connect(&self, side: Side) -> bool {
+        let [a, b] = &self.ends;
+        a.generation == b.generation && self.ends[side].session.is_none()
+    }
+
+    /// Whether the transport may be reset as a fault.
+    pub(crate) fn can_reset(&self) -> bool {
+        let [a, b] = &self.ends;
+        let both = a.session.is_some() && b.session.is_some() && a.generation == b.generation;
+        both && !a.reset && !b.reset
+    }
+
+    pub(crate) fn is_quiet(&self, size: &Size) -> bool {
+        // An end whose peer lags a session behind cannot be quiet: it is waited for.
+        self.ends.iter().all(|end| end.is_quiet(size))
+    }
+
+    pub(crate) fn step(&mut self, side: Side, step: Step, size: &Size, told: &mut Vec<Told>) {
+        let end = &mut self.ends[side];
+        match step {
+            Step::Command => {
+                if let Some(command) = end.commands.pop_front() {
+                    end.command(size, command, told);
+                }
+            }
+            Step::Flush => self.flush(side),
+            Step::Deliver => {
+                let pipe = self.pipes.get_mut(&end.generation);
+                if let Some(frame) = pipe.and_then(|p| p.to[side].pop_front()) {
+                    end.receive(size, frame, told);
+                }
+            }
+            Step::Closed | Step::GiveUp => {
+                self.let_go(side);
+                self.ends[side].give_up(size, told);
+            }
+            Step::Reset => {
+                if let Some(session) = &mut end.session {
+                    session.reset();
+                }
+                end.reset = true;
+                if let Some(pipe) = self.pipes.get_mut(&end.generation) {
+                    pipe.to[side].clear();
+                }
+            }
+            Step::Resume => self.resume(size, told),
+            Step::Attach => {
+                self.let_go(side);
+                let end = &mut self.ends[side];
+                end.attach(size, told);
+                self.pipes.entry(end.generation).or_default();
+            }
+        }
+    }
+
+    /// A side drops its end of the pipe: the other one can still read what is in it.
+    fn let_go(&mut self, side: Side) {
+        let end = &self.ends[side];
+        if end.session.is_none() {
+            return;
+        }
+        if let Some(pipe) = self.pipes.get_mut(&end.generation) {
+            pipe.to[side].clear();
+            pipe.closed[side] = true;
+            if pipe.closed[1 - side] {
+                self.pipes.remove(&end.generation);
+            }
+        }
+    }
+
+    fn flush(&mut self, side: Side) {
+        let [a, b] = &mut self.ends;
+        let (end, other) = if side == SENDER { (a, b) } else { (b, a) };
+        let mut frames = Vec::new();
+        if let Some(session) = &mut end.session {
+            session.transmit(usize::MAX, &mut frames);
+        }
+        let lost = other.generation == end.generation && other.reset;
+        if let Some(pipe) = self.pipes.get_mut(&end.generation)
+            && !pipe.closed[1 - side]
+            && !lost
+        {
+            pipe.to[1 - side].extend(frames);
+        }
+    }
+
+    /// The greetings of a new transport: each says what it has received.
+    fn resume(&mut self, size: &Size, told: &mut Vec<Told>) {
+        let [a, b] = &mut self.ends;
+        let generation = a.generation;
+        let (Some(sender), Some(receiver)) = (&mut a.session, &mut b.session) else {
+            return;
         };
-        Some((pending, tag))
-    }
-
-    /// Takes a waiting claim back; false if it has its number already.
-    pub(crate) fn withdraw(&mut self, life: LifeId, leg: LegNo) -> bool {
-        let before = self.pending.len();
-        self.pending.retain(|p| (p.life, p.leg) != (life, leg));
-        before != self.pending.len()
-    }
-
-    pub(crate) fn send_to_sender(&mut self, msg: Msg) {
-        if self.up {
-            self.to_sender.push_back(msg);
+        let (to_receiver, to_sender) = (sender.received(), receiver.received());
+        let too_far =
+            size.plant == Some(Plant::ResumedTooFar) && sender.resume(to_sender + 1).is_ok();
+        let resumed = too_far || sender.resume(to_sender).is_ok();
+        if !resumed || receiver.resume(to_receiver).is_err() {
+            told.push(Told::Accused);
         }
-    }
-
-    pub(crate) fn send_to_receiver(&mut self, msg: Msg) {
-        if self.up {
-            self.to_receiver.push_back(msg);
+        (a.reset, b.reset) = (false, false);
+        if let Some(pipe) = self.pipes.get_mut(&generation) {
+            pipe.to = Default::default();
         }
-    }
-
-    /// All that is under way is lost. Gives back the claims that will never be sent.
-    pub(crate) fn lose(&mut self) -> Vec<Pending> {
-        self.up = false;
-        self.to_sender.clear();
-        self.to_receiver.clear();
-        self.pending.drain(..).collect()
-    }
-
-    pub(crate) fn back(&mut self) {
-        self.up = true;
     }
 }

@@ -114,8 +114,4 @@ impl Node {
         self.mail.retain(|(l, _)| *l != life);
         self.inbox.push_back(Input::RoomPanicked { life });
     }
-
-    pub(crate) fn is_idle(&self) -> bool {
-        self.inbox.is_empty() && self.mail.is_empty()
-    }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Job {
     pub(crate) source: Option<Lease>,
     pub(crate) inside: bool,
     pub(crate) cancelled: bool,
+    /// It left the gate and its end was said; only a planted bug does that before it landed.
+    pub(crate) told: bool,
 }
 
 /// A page of a claim, or its aux row.
@@ -68,8 +70,13 @@ impl Plane {
         gate.closed && gate.inside == 0
     }
 
-    /// Closes the gate of a leg; its claim if it is empty now and was not closed before.
-    pub(crate) fn close(&mut self, node: usize, life: LifeId, leg: LegNo) -> Option<ClaimTag> {
+    /// Closes the gate of a leg; its claim if it is empty now (or, planted, whoever is inside) and
+    /// was not closed before.
+    pub(crate) fn close(
+        &mut self,
+        (node, life, leg): (usize, LifeId, LegNo),
+        early: bool,
+    ) -> Option<ClaimTag> {
         let (tag, gate) = self
             .gates
             .iter_mut()
@@ -78,6 +85,6 @@ impl Plane {
             return None;
         }
         gate.closed = true;
-        (gate.inside == 0).then_some(*tag)
+        (gate.inside == 0 || early).then_some(*tag)
     }
 }

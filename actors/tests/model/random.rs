@@ -1,25 +1,38 @@
 //! Random walks with everything that can go wrong, then a healing: all ends well, whatever came.
 
-use crate::model::world::{Action, Size, World};
+use crate::exhaustive::SIZE;
+use crate::model::size::Size;
+use crate::model::world::{Action, World};
 use kvroom_actors::room::Outcome;
 use proptest::prelude::*;
 
 const CHUNKS: &[(u32, u32)] = &[(0, 1), (1, 3), (3, 4)];
 
 fn size() -> impl Strategy<Value = Size> {
-    let faults = (0..3u32, 0..2u32, 0..4u32, any::<bool>());
-    (1..3usize, 1..3u32, any::<bool>(), faults).prop_map(
-        |(receivers, attempts, checksum, (losses, panics, aborts, failures))| Size {
-            receivers,
-            attempts,
-            checksum,
-            chunks: CHUNKS,
-            pushes: 8,
-            losses,
-            panics,
-            aborts,
-            at_once: false,
-            failures,
+    let faults = (0..3u32, 0..3u32, 0..2u32, 0..4u32, any::<bool>());
+    let room = (1..3usize, 1..3u32, any::<bool>(), 1..3u32);
+    (room, faults).prop_map(
+        |((receivers, attempts, checksum, credit), (resets, losses, panics, aborts, failures))| {
+            Size {
+                receivers,
+                attempts,
+                checksum,
+                chunks: CHUNKS,
+                pushes: 8,
+                prepared: false,
+                credit,
+                progress: 8,
+                acks: true,
+                resets,
+                losses,
+                panics,
+                aborts,
+                at_once: false,
+                eager: false,
+                clocks: true,
+                failures,
+                plant: None,
+            }
         },
     )
 }
@@ -28,9 +41,10 @@ fn size() -> impl Strategy<Value = Size> {
 fn choose(world: &World, dice: u16) -> Option<Action> {
     let pool = match dice % 256 {
         0 => world.clocks(),
-        1..4 => world.faults(),
-        4..8 => world.aborts(),
-        8..72 => world.calls(),
+        1..3 => world.faults(),
+        3..6 => world.healing(),
+        6..10 => world.aborts(),
+        10..72 => world.calls(),
         _ => world.fair(),
     };
     let at = usize::from(dice / 256);
@@ -42,8 +56,7 @@ fn choose(world: &World, dice: u16) -> Option<Action> {
 fn heal(world: &mut World) {
     world.calm();
     for _ in 0..10_000 {
-        // What is left of the faults is their healing.
-        let steps = [world.fair(), world.faults()].into_iter().flatten().next();
+        let steps = [world.fair(), world.healing()].into_iter().flatten().next();
         let steps = steps.or_else(|| world.calls().pop());
         let Some(action) = steps.or_else(|| world.clocks().pop()) else {
             return;
@@ -60,7 +73,7 @@ fn check(world: &World) -> Result<(), TestCaseError> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 4_000,
+        cases: 2_000,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -89,15 +102,12 @@ fn without_faults_every_room_is_done() {
     for (receivers, checksum) in [(1, false), (1, true), (2, false), (2, true)] {
         let mut world = World::new(Size {
             receivers,
-            attempts: 1,
             checksum,
             chunks: CHUNKS,
             pushes: 3,
-            losses: 0,
-            panics: 0,
-            aborts: 0,
-            at_once: true,
-            failures: false,
+            prepared: false,
+            acks: true,
+            ..SIZE
         });
         while let Some(action) = world.calls().pop().or_else(|| world.fair().pop()) {
             world.apply(&action);

@@ -12,7 +12,7 @@ pub(crate) enum Broken {
     S1LateWrite,
     /// A source was read after its lease was returned.
     S2TornSource,
-    /// `Done`, and not all of it is there.
+    /// A receiver is `Done`, and not all of it is there.
     S3DoneIsNotAll,
     /// Two outcomes, or a lease returned twice.
     S5TwoEnds,
@@ -21,8 +21,14 @@ pub(crate) enum Broken {
     S6NoProof,
     /// The sender is `Done`, and a receiver is not.
     SenderDoneAlone,
-    /// A leg was told its end twice, or was told `Quiesced` twice or without an end.
+    /// A leg was told its end twice.
     ToldTwice,
+    /// A sender said that it is out of a claim, and a copy was not.
+    QuiescedWhileOut,
+    /// A session counts another number of open claims than there are.
+    CreditMiscounted,
+    /// A session of two correct nodes accused one of them.
+    Accused,
 }
 
 /// The life of one room, as an onlooker sees it.

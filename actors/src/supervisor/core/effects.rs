@@ -9,6 +9,7 @@ use crate::room::{Outcome, Quiescence, Role};
 use crate::supervisor::custody::Held;
 use crate::supervisor::early::Offer;
 use crate::supervisor::io::{ClaimKey, Counter, Output};
+use crate::supervisor::spent::KeyUse;
 use kvroom_kernels::coverage::Coverage;
 
 impl<L, W, A> ShardCore<L, W, A> {
@@ -208,9 +209,10 @@ impl<L, W, A> ShardCore<L, W, A> {
         if l.outcome.is_some() {
             return;
         }
-        self.keys.remove(&(l.key, l.role));
-        self.spent.insert((l.key, l.role), (&outcome).into());
-        l.outcome = Some(outcome.clone());
+        self.keys.remove(&KeyUse::new(l.key, l.role));
+        self.spent
+            .insert(KeyUse::new(l.key, l.role), (&outcome).into());
+        l.outcome = Some(Box::new(outcome.clone()));
         out.push(Output::Publish { life, outcome });
     }
 
@@ -268,7 +270,7 @@ impl<L, W, A> ShardCore<L, W, A> {
             life,
             leases,
             proof,
-            outcome: l.outcome,
+            outcome: l.outcome.map(|outcome| *outcome),
             attached: l.attached,
         });
         self.tell_if_empty(out);

@@ -8,7 +8,7 @@ use crate::room::event::{Event, LegTerms};
 use crate::room::{Outcome, Role};
 use crate::supervisor::early::{Offer, Waiting};
 use crate::supervisor::io::{ClaimKey, Counter, Output};
-use crate::supervisor::spent::Spent;
+use crate::supervisor::spent::{KeyUse, Spent};
 use kvroom_kernels::coverage::Coverage;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl<L, W, A> ShardCore<L, W, A> {
             Ok(terms) => terms,
             Err(reason) => return self.refuse_offer(peer, &offer, reason, out),
         };
-        if let Some(life) = self.keys.get(&(key, Role::Sender)).copied() {
+        if let Some(life) = self.keys.get(&KeyUse::new(key, Role::Sender)).copied() {
             return self.bind(life, peer, offer, terms, out);
         }
         if let Some(reason) = self.end_of(key) {
@@ -61,7 +61,7 @@ impl<L, W, A> ShardCore<L, W, A> {
 
     /// How the sender room of this key ended, if it did or an abort came before it.
     fn end_of(&self, key: crate::ids::RoomKey) -> Option<Reason> {
-        if let Some(spent) = self.spent.get(&(key, Role::Sender)) {
+        if let Some(spent) = self.spent.get(&KeyUse::new(key, Role::Sender)) {
             return Some(match spent {
                 Spent::Done => Reason::new(Code::KeySpent, format!("room {key} ended Done")),
                 Spent::Aborted(code) => {
@@ -161,7 +161,7 @@ impl<L, W, A> ShardCore<L, W, A> {
                     out.push(Output::ClaimEnded { peer, number });
                 } else {
                     // Dead for ever: it ended, or its abort overtook it.
-                    if !self.keys.contains_key(&(tag.room, Role::Sender)) {
+                    if !self.keys.contains_key(&KeyUse::new(tag.room, Role::Sender)) {
                         self.remember_abort(tag, reason);
                     }
                     let body = Body::Quiesced {
@@ -178,7 +178,11 @@ impl<L, W, A> ShardCore<L, W, A> {
     }
 
     fn remember_abort(&mut self, tag: ClaimTag, reason: Reason) {
-        if self.spent.get(&(tag.room, Role::Sender)).is_none() {
+        if self
+            .spent
+            .get(&KeyUse::new(tag.room, Role::Sender))
+            .is_none()
+        {
             self.aborted_early.insert(tag.room, reason.from_peer());
         }
     }
@@ -257,7 +261,7 @@ impl<L, W, A> ShardCore<L, W, A> {
     /// A new session with the same incarnation: aborts that may have been lost are said again.
     pub(super) fn peer_back(&mut self, peer: PeerRef, out: &mut Vec<Output<L, W, A>>) {
         for l in self.lives.values() {
-            let Some(Outcome::Aborted(reason)) = &l.outcome else {
+            let Some(Outcome::Aborted(reason)) = l.outcome.as_deref() else {
                 continue;
             };
             if l.role != Role::Receiver {

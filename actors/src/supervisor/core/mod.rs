@@ -28,7 +28,7 @@ mod tests;
 use super::custody::{Custody, Held};
 use super::early::{Early, Offer};
 use super::io::{ClaimKey, Counter, Input, Output, Which};
-use super::spent::{EarlyAborts, SpentKeys};
+use super::spent::{EarlyAborts, KeyUse, SpentKeys};
 use crate::ids::{LegNo, LifeId, PeerRef, RoomKey};
 use crate::limits::Limits;
 use crate::peer::message::ClaimTag;
@@ -64,7 +64,7 @@ impl From<&Limits> for CoreLimits {
 pub struct ShardCore<L, W, A> {
     limits: CoreLimits,
     lives: BTreeMap<LifeId, Box<Life<L, W, A>>>,
-    keys: BTreeMap<(RoomKey, Role), LifeId>,
+    keys: BTreeMap<KeyUse, LifeId>,
     claims: BTreeMap<ClaimKey, (LifeId, LegNo)>,
     early: Early,
     spent: SpentKeys,
@@ -84,7 +84,8 @@ pub struct Life<L, W, A> {
     state: StateName,
     custody: Custody<L, W>,
     legs: Vec<LegRecord>,
-    outcome: Option<Outcome>,
+    /// Boxed: nearly every life of the table has none.
+    outcome: Option<Box<Outcome>>,
     quarantined: bool,
     /// The actor panicked; this core ends the life by itself.
     crashed: bool,
@@ -277,7 +278,7 @@ impl<L, W, A> ShardCore<L, W, A> {
     /// A life that still takes work from its caller, or its reason.
     fn open_life(&mut self, life: LifeId) -> Result<&mut Life<L, W, A>, Reason> {
         match self.lives.get_mut(&life) {
-            Some(l) => match &l.outcome {
+            Some(l) => match l.outcome.as_deref() {
                 None => Ok(l),
                 Some(Outcome::Aborted(reason)) => Err(reason.clone()),
                 Some(Outcome::Done) => Err(Reason::new(Code::KeySpent, "the room is done")),
@@ -445,7 +446,7 @@ impl<L, W, A> Life<L, W, A> {
 
     /// Its outcome, once published.
     pub fn outcome(&self) -> Option<&Outcome> {
-        self.outcome.as_ref()
+        self.outcome.as_deref()
     }
 
     /// Whether it passed its drain deadline.

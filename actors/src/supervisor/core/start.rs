@@ -9,6 +9,7 @@ use crate::room::{Role, Room, StateName, receiver, sender};
 use crate::supervisor::custody::Custody;
 use crate::supervisor::early::Offer;
 use crate::supervisor::io::{ClaimKey, Counter, Output, Start, StartRefused, StartRole};
+use crate::supervisor::spent::KeyUse;
 use kvroom_kernels::coverage::Coverage;
 use std::sync::Arc;
 
@@ -75,7 +76,7 @@ impl<L, W, A> ShardCore<L, W, A> {
                 attached,
             }),
         );
-        self.keys.insert((key, name), life);
+        self.keys.insert(KeyUse::new(key, name), life);
         out.push(Output::Spawn { life, room });
         self.first_effects(life, effects, out);
         if name == Role::Sender {
@@ -103,10 +104,10 @@ impl<L, W, A> ShardCore<L, W, A> {
         if self.shutting_down {
             return Some(StartRefused::ShuttingDown);
         }
-        if self.keys.contains_key(&(key, role)) {
+        if self.keys.contains_key(&KeyUse::new(key, role)) {
             return Some(StartRefused::RoomExists(key));
         }
-        if let Some(outcome) = self.spent.get(&(key, role)) {
+        if let Some(outcome) = self.spent.get(&KeyUse::new(key, role)) {
             return Some(StartRefused::KeySpent {
                 key,
                 outcome: *outcome,

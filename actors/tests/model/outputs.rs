@@ -1,0 +1,154 @@
+//! What a core wants done, done; and what an onlooker checks while it is.
+//!
+//! ```text
+//!   Output ─▶ commands to sessions · gates and lanes · leases and outcomes of callers (truth)
+//! ```
+
+use super::end::{Command, Pending};
+use super::network::RECEIVER;
+use super::node::{Lease, Out};
+use super::plane::Job;
+use super::request::{cells, held};
+use super::size::Plant;
+use super::truth::Broken;
+use super::world::World;
+use kvroom_actors::ids::{LegNo, LifeId, PeerRef};
+use kvroom_actors::peer::message::Body;
+use kvroom_actors::room::{JobSpec, Outcome};
+use kvroom_actors::supervisor::io::Output;
+use std::collections::BTreeSet;
+
+impl World {
+    pub(crate) fn output(&mut self, node: usize, output: Out) {
+        match output {
+            Output::OpenClaim { life, leg, peer } => {
+                let key = self.nodes[node].core.life(life).unwrap().key();
+                self.command(node, peer, Command::Open(Pending { life, leg, key }));
+            }
+            Output::WithdrawClaim { life, leg, peer } => {
+                self.command(node, peer, Command::Withdraw(life, leg));
+            }
+            Output::ClaimEnded { peer, number } => {
+                self.command(node, peer, Command::ClaimEnded(number));
+            }
+            Output::ToPeer { peer, body } => self.say(node, peer, body),
+            Output::CloseGate { life, leg } => {
+                let early = self.size.plant == Some(Plant::GateYieldsEarly);
+                if let Some(claim) = self.plane.close((node, life, leg), early) {
+                    self.gate_empty(claim);
+                }
+            }
+            Output::Post {
+                life,
+                leg,
+                job,
+                spec,
+            } => self.post(life, leg, job, spec),
+            Output::CancelJobs { life } => {
+                for job in self.plane.jobs.iter_mut().filter(|j| j.life == life) {
+                    job.cancelled = true;
+                }
+            }
+            Output::Sum { life } => {
+                self.sums.insert((node, life));
+            }
+            Output::ReleaseChunk { lease, .. } | Output::Bounce { lease, .. } => {
+                self.check_source(lease);
+                self.truth.take_back(lease);
+            }
+            Output::Publish { life, outcome } => self.publish(node, life, outcome),
+            Output::Return { life, leases, .. } => {
+                self.check_proof(node, life);
+                for (_, lease) in leases {
+                    self.check_source(lease);
+                    self.truth.take_back(lease);
+                }
+                self.truth.returned(node, life);
+            }
+            Output::StartRefused { .. } => panic!("no start of this world is refused"),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn say(&mut self, node: usize, peer: PeerRef, body: Body) {
+        match &body {
+            Body::Failed { tag, .. } if !self.failed.insert(*tag) => {
+                self.truth.broken.insert(Broken::ToldTwice);
+            }
+            Body::Quiesced { tag, .. } if self.plane.jobs.iter().any(|j| j.claim == *tag) => {
+                self.truth.broken.insert(Broken::QuiescedWhileOut);
+            }
+            _ => {}
+        }
+        self.command(node, peer, Command::Say(body));
+    }
+
+    fn post(&mut self, life: LifeId, leg: LegNo, no: u32, spec: JobSpec) {
+        let l = self.nodes[0].core.life(life).unwrap();
+        let claim = l.legs()[usize::from(leg.0)].claim.unwrap();
+        let held = held(&spec);
+        let source = l
+            .custody()
+            .leases()
+            .find(|(h, _)| *h == held)
+            .map(|(_, l)| *l);
+        self.plane.jobs.push(Job {
+            life,
+            leg,
+            no,
+            spec,
+            claim,
+            source,
+            inside: false,
+            cancelled: false,
+            told: false,
+        });
+    }
+
+    fn publish(&mut self, node: usize, life: LifeId, outcome: Outcome) {
+        if outcome == Outcome::Done && node > 0 && self.written(node, life) != cells(node - 1) {
+            self.truth.broken.insert(Broken::S3DoneIsNotAll);
+        }
+        if outcome == Outcome::Done && node == 0 {
+            let key = self.truth.stories[&(0, life)].key;
+            let done =
+                self.truth.stories.iter().filter(|((n, _), s)| {
+                    *n > 0 && s.key == key && s.outcome == Some(Outcome::Done)
+                });
+            if done.count() != self.size.receivers {
+                self.truth.broken.insert(Broken::SenderDoneAlone);
+            }
+        }
+        self.truth.publish(node, life, outcome);
+    }
+
+    pub(crate) fn written(&self, node: usize, life: LifeId) -> BTreeSet<u32> {
+        let claims = self.plane.gates.iter();
+        let of = claims.filter(|(_, g)| (g.node, g.life) == (node, life));
+        let cells = of.filter_map(|(tag, _)| self.plane.landed.get(tag));
+        cells.flatten().copied().collect()
+    }
+
+    fn check_source(&mut self, lease: Lease) {
+        if self.plane.jobs.iter().any(|j| j.source == Some(lease)) {
+            self.truth.broken.insert(Broken::S6NoProof);
+        }
+    }
+
+    fn check_proof(&mut self, node: usize, life: LifeId) {
+        let gates = self.plane.gates.values();
+        let open = gates
+            .filter(|g| (g.node, g.life) == (node, life))
+            .any(|g| !g.closed || g.inside > 0);
+        let asked = node > 0 && {
+            let end = &self.links[node - 1].ends[RECEIVER];
+            let unread = |c: &Command| matches!(c, Command::Open(p) if p.life == life);
+            end.waiting.iter().any(|p| p.life == life) || end.commands.iter().any(unread)
+        };
+        let jobs = node == 0 && self.plane.jobs.iter().any(|j| j.life == life);
+        let read = self.sums.contains(&(node, life));
+        if open || asked || jobs || read {
+            self.truth.broken.insert(Broken::S6NoProof);
+        }
+    }
+}
