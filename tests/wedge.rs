@@ -451,12 +451,15 @@ async fn a_transfer_of_which_nothing_lands_is_ended_by_the_stall_clock_and_its_m
 #[tokio::test]
 async fn a_deadline_ends_the_outcome_of_a_room_that_nobody_serves() {
     let duo = Duo::new().await;
+    // Or prefill, which knows the deadline from the claim, says it first.
+    let silent = Silence::of(&duo.prefill.node).await;
     let lease = duo.decode.pool.lease_write(&[0]).unwrap();
     let room = duo.decode.node.receive(RoomId(1)).from(&duo.peer);
     let room = room.into(lease).deadline(Duration::from_millis(20));
     let room = room.start().await.unwrap();
     assert_eq!(code(&within(room.outcome()).await), Code::DeadlineExceeded);
     assert_eq!(within(room.released()).await.leases.len(), 1);
+    drop(silent);
     let sender = duo.prefill.node.send(RoomId(2));
     let sender = sender.deadline(Duration::from_millis(20)).start().await;
     let sender = sender.unwrap();
