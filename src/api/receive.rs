@@ -13,7 +13,7 @@ use kvroom_actors::peer::message::{AuxRow, Part, Trace};
 use kvroom_actors::reason::{Code, Reason};
 use kvroom_actors::room::{Outcome, Role, receiver};
 use kvroom_actors::runtime::shared::Pools;
-use kvroom_actors::supervisor::actor::{Inbound, Inbox};
+use kvroom_actors::supervisor::actor::Inbound;
 use kvroom_actors::supervisor::attached::{Attached, Draft, Lent, Refusal};
 use kvroom_actors::supervisor::custody::Held;
 use kvroom_actors::supervisor::io::{Input, Start, StartRefused, StartRole};
@@ -51,9 +51,8 @@ pub struct ReceiveRoom {
     key: RoomKey,
     life: LifeId,
     shared: Arc<RoomShared>,
-    inbox: Inbox,
     /// Keeps the node alive as long as the room has a handle.
-    _node: Node,
+    node: Node,
     detached: bool,
 }
 
@@ -235,8 +234,10 @@ impl ReceiveBuilder {
             attached: Box::new(attached),
             role,
         };
-        let inbox = node.inbox(self.id).clone();
-        if let Err(message) = inbox.put(Inbound::Core(Input::Start(Box::new(start)))) {
+        if let Err(message) = node
+            .inbox(self.id)
+            .put(Inbound::Core(Input::Start(Box::new(start))))
+        {
             let leases = match *message {
                 Inbound::Core(Input::Start(start)) => match start.role {
                     StartRole::Receiver { leases, .. } => leases,
@@ -251,8 +252,7 @@ impl ReceiveBuilder {
             key,
             life,
             shared,
-            inbox,
-            _node: node,
+            node,
             detached: false,
         };
         Ok(Launched { room, answer })
@@ -571,10 +571,13 @@ impl ReceiveRoom {
     fn end(&self, reason: Reason) {
         if self.shared.outcome().is_none() {
             // A stopped shard has ended its rooms.
-            let _ = self.inbox.put(Inbound::Core(Input::Abort {
-                life: self.life,
-                reason,
-            }));
+            let _ = self
+                .node
+                .inbox(self.key.id)
+                .put(Inbound::Core(Input::Abort {
+                    life: self.life,
+                    reason,
+                }));
         }
     }
 }

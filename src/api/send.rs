@@ -11,7 +11,7 @@ use kvroom_actors::ids::{LifeId, PoolId, RoomId, RoomKey};
 use kvroom_actors::memory::{Lease, ReadLease};
 use kvroom_actors::reason::{Code, Reason};
 use kvroom_actors::room::{Outcome, Role};
-use kvroom_actors::supervisor::actor::{Inbound, Inbox};
+use kvroom_actors::supervisor::actor::Inbound;
 use kvroom_actors::supervisor::attached::{Attached, ChunkSlot, Lent, RealInput};
 use kvroom_actors::supervisor::custody::Held;
 use kvroom_actors::supervisor::io::{Input, Start, StartRole};
@@ -40,7 +40,6 @@ pub struct SendRoom {
     key: RoomKey,
     life: LifeId,
     shared: Arc<RoomShared>,
-    inbox: Inbox,
     node: Node,
     receivers: u16,
     /// Made with the first slot: many rooms are registered long before their first chunk.
@@ -163,15 +162,13 @@ impl SendBuilder {
             attached: Box::new(attached),
             role,
         };
-        let inbox = node.inbox(self.id).clone();
-        inbox
+        node.inbox(self.id)
             .put(Inbound::Core(Input::Start(Box::new(start))))
             .map_err(|_| StartErrorKind::NodeStopped)?;
         let room = SendRoom {
             key,
             life,
             shared,
-            inbox,
             receivers: self.receivers,
             window: OnceLock::new(),
             chunks: AtomicU32::new(0),
@@ -430,7 +427,7 @@ impl SendRoom {
     }
 
     pub(super) fn put(&self, input: RealInput) -> Result<(), Box<Inbound>> {
-        self.inbox.put(Inbound::Core(input))
+        self.node.inbox(self.key.id).put(Inbound::Core(input))
     }
 
     fn window(&self) -> &Arc<Semaphore> {

@@ -12,7 +12,8 @@ use std::sync::Arc;
 /// One life of one room.
 pub(crate) struct RoomActor {
     life: LifeId,
-    room: Option<Room<Witness>>,
+    /// Boxed, so that the actor's task is small whichever role the room has. None after a panic.
+    room: Box<Option<Room<Witness>>>,
     /// Made only if somebody listens.
     span: Option<Box<tracing::Span>>,
     /// One address, shared by the rooms of the shard: each clone of an `Addr` is two allocations.
@@ -45,7 +46,7 @@ impl RoomActor {
         });
         RoomActor {
             life,
-            room: Some(room),
+            room: Box::new(Some(room)),
             span,
             shard,
         }
@@ -73,7 +74,7 @@ impl Handler<Tell> for RoomActor {
         match told {
             Ok((room, effects)) => {
                 let state = room.state();
-                self.room = Some(room);
+                *self.room = Some(room);
                 self.shard.do_send(Said {
                     life: self.life,
                     told: Some((state, effects)),

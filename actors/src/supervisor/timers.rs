@@ -43,10 +43,24 @@ impl Armed {
     }
 }
 
+/// A life and one of its clocks, in one word: lives are counted up, and are far fewer than 2^62.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Packed(u64);
+
+impl Packed {
+    fn new(life: LifeId, timer: Timer) -> Self {
+        Packed(life.0 << 2 | timer as u64)
+    }
+
+    fn parts(self) -> (LifeId, Timer) {
+        (LifeId(self.0 >> 2), Timer::ALL[(self.0 & 3) as usize])
+    }
+}
+
 /// Armed clocks of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    rooms: BTreeSet<(Tick, LifeId, Timer)>,
+    rooms: BTreeSet<(Tick, Packed)>,
     early: BTreeMap<(Tick, u64), (PeerRef, ClaimTag)>,
     early_at: HashMap<(PeerRef, ClaimTag), (Tick, u64)>,
     next_early: u64,
@@ -59,7 +73,8 @@ impl Timers {
         // The first nanosecond of a node is nobody's deadline.
         let at = NonZeroU64::new(at.0).unwrap_or(NonZeroU64::MIN);
         armed.put(timer, at);
-        self.rooms.insert((Tick(at.get()), life, timer));
+        self.rooms
+            .insert((Tick(at.get()), Packed::new(life, timer)));
     }
 
     /// Arms the clock of a waiting claim.
@@ -80,7 +95,8 @@ impl Timers {
     /// Disarms a room's clock.
     pub(crate) fn clear(&mut self, life: LifeId, armed: &mut Armed, timer: Timer) {
         if let Some(at) = armed.take(timer) {
-            self.rooms.remove(&(Tick(at.get()), life, timer));
+            self.rooms
+                .remove(&(Tick(at.get()), Packed::new(life, timer)));
         }
     }
 
@@ -93,15 +109,16 @@ impl Timers {
 
     /// When the next clock runs out.
     pub(crate) fn next(&self) -> Option<Tick> {
-        let room = self.rooms.first().map(|(at, _, _)| *at);
+        let room = self.rooms.first().map(|(at, _)| *at);
         let early = self.early.first_key_value().map(|((at, _), _)| *at);
         room.into_iter().chain(early).min()
     }
 
     /// Takes out one clock that has run out.
     pub(crate) fn pop(&mut self, now: Tick) -> Option<Clock> {
-        if self.rooms.first().is_some_and(|(at, _, _)| *at <= now) {
-            let (_, life, timer) = self.rooms.pop_first()?;
+        if self.rooms.first().is_some_and(|(at, _)| *at <= now) {
+            let (_, packed) = self.rooms.pop_first()?;
+            let (life, timer) = packed.parts();
             return Some(Clock::Room(life, timer));
         }
         if self

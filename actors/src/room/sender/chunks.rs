@@ -5,8 +5,12 @@ use crate::room::event::Chunk;
 use kvroom_kernels::coverage::Coverage;
 use std::collections::BTreeMap;
 
+/// Boxed with the first push: many rooms wait long for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Chunks {
+pub(super) struct Chunks(Option<Box<All>>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct All {
     /// By place, so that a repeat is found: (pool, first token, first layer).
     pushed: BTreeMap<(PoolId, u64, u32), Held>,
     /// What has been pushed of each pool, in pages of the request.
@@ -36,6 +40,32 @@ pub(super) enum Pushed {
 impl Chunks {
     /// Takes a chunk in, or says what is wrong with it.
     pub(super) fn push(&mut self, chunk: Chunk, receivers: u16) -> Result<Pushed, String> {
+        self.0.get_or_insert_default().push(chunk, receivers)
+    }
+
+    /// Where a chunk ended inside a page.
+    pub(super) fn ragged(&self) -> Option<u64> {
+        self.0.as_ref()?.ragged
+    }
+
+    /// The largest token any chunk reaches.
+    pub(super) fn end(&self) -> u64 {
+        self.0.as_ref().map_or(0, |all| all.end)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Chunk> {
+        let all = self.0.iter().flat_map(|all| all.pushed.values());
+        all.map(|held| &held.chunk)
+    }
+
+    pub(super) fn find(&mut self, place: Place) -> Option<&mut Held> {
+        self.0.as_mut()?.pushed.get_mut(&place)
+    }
+}
+
+impl All {
+    /// Takes a chunk in, or says what is wrong with it.
+    fn push(&mut self, chunk: Chunk, receivers: u16) -> Result<Pushed, String> {
         check(&chunk)?;
         let place = (chunk.pool, chunk.tokens.start, chunk.layers.start);
         if let Some(held) = self.pushed.get(&place)
@@ -91,24 +121,6 @@ impl Chunks {
             },
         );
         Ok(Pushed::New)
-    }
-
-    /// Where a chunk ended inside a page.
-    pub(super) fn ragged(&self) -> Option<u64> {
-        self.ragged
-    }
-
-    /// The largest token any chunk reaches.
-    pub(super) fn end(&self) -> u64 {
-        self.end
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Chunk> {
-        self.pushed.values().map(|h| &h.chunk)
-    }
-
-    pub(super) fn find(&mut self, place: Place) -> Option<&mut Held> {
-        self.pushed.get_mut(&place)
     }
 }
 
