@@ -1,5 +1,6 @@
 //! The embedding API: nodes, rooms of both roles, and what comes back from them.
 
+mod batch;
 mod block;
 mod chunk;
 mod error;

@@ -1,5 +1,6 @@
 //! Nodes and peers.
 
+use super::batch::Batch;
 use super::block::block_on;
 use super::error::StartError;
 use super::receive::{ReceiveBuilder, ReceiveRoom};
@@ -213,9 +214,11 @@ impl Node {
         batch: Vec<ReceiveBuilder>,
     ) -> Vec<Result<ReceiveRoom, StartError>> {
         let mut launched = Vec::with_capacity(batch.len());
+        let mut together = Batch::default();
         for builder in batch {
-            launched.push(builder.launch().await);
+            launched.push(builder.launch(Some(&mut together)).await);
         }
+        together.flush();
         let mut started = Vec::with_capacity(launched.len());
         for room in launched {
             started.push(match room {
@@ -229,9 +232,11 @@ impl Node {
     /// Starts many prefill rooms with one wait. Answers are in the order of the batch.
     pub async fn start_sends(&self, batch: Vec<SendBuilder>) -> Vec<Result<SendRoom, StartError>> {
         let mut launched = Vec::with_capacity(batch.len());
+        let mut together = Batch::default();
         for builder in batch {
-            launched.push(builder.launch().await);
+            launched.push(builder.launch(Some(&mut together)).await);
         }
+        together.flush();
         let mut started = Vec::with_capacity(launched.len());
         for room in launched {
             started.push(match room {

@@ -1,6 +1,7 @@
 //! The decode side.
 
 use super::Released;
+use super::batch::{Batch, admit};
 use super::block::block_on;
 use super::error::{StartError, StartErrorKind};
 use super::node::{Node, Peer};
@@ -174,7 +175,7 @@ impl ReceiveBuilder {
     /// # Errors
     /// See [`StartErrorKind`]; the leases are handed back.
     pub async fn start(self) -> Result<ReceiveRoom, StartError> {
-        self.launch().await?.wait().await
+        self.launch(None).await?.wait().await
     }
 
     /// As [`ReceiveBuilder::start`], on a plain thread.
@@ -185,11 +186,13 @@ impl ReceiveBuilder {
         block_on(self.start())
     }
 
-    pub(super) async fn launch(self) -> Result<Launched<ReceiveRoom>, StartError> {
+    pub(super) async fn launch(
+        self,
+        mut batch: Option<&mut Batch>,
+    ) -> Result<Launched<ReceiveRoom>, StartError> {
         let node = self.node.clone();
-        let permit = match Arc::clone(&node.shared().rooms).acquire_owned().await {
-            Ok(permit) => permit,
-            Err(_) => return Err(self.refuse(StartErrorKind::NodeStopped)),
+        let Some(permit) = admit(&node, batch.as_deref_mut()).await else {
+            return Err(self.refuse(StartErrorKind::NodeStopped));
         };
         let pools = Arc::clone(&node.shared().pools.borrow());
         let (draft, terms) = match self.check(&pools) {
@@ -234,10 +237,15 @@ impl ReceiveBuilder {
             attached: Box::new(attached),
             role,
         };
-        if let Err(message) = node
-            .inbox(self.id)
-            .put(Inbound::Core(Input::Start(Box::new(start))))
-        {
+        let message = Inbound::Core(Input::Start(Box::new(start)));
+        let put = match batch {
+            Some(batch) => {
+                batch.push(&node, self.id, message);
+                Ok(())
+            }
+            None => node.inbox(self.id).put(message),
+        };
+        if let Err(message) = put {
             let leases = match *message {
                 Inbound::Core(Input::Start(start)) => match start.role {
                     StartRole::Receiver { leases, .. } => leases,

@@ -1,6 +1,7 @@
 //! The prefill side.
 
 use super::Released;
+use super::batch::{Batch, admit};
 use super::block::block_on;
 use super::chunk::Slot;
 use super::error::{Ended, FinishError, FinishProblem, ReserveError, StartError, StartErrorKind};
@@ -98,7 +99,7 @@ impl SendBuilder {
     /// # Errors
     /// See [`StartErrorKind`].
     pub async fn start(self) -> Result<SendRoom, StartError> {
-        self.launch().await.map_err(plain)?.wait().await
+        self.launch(None).await.map_err(plain)?.wait().await
     }
 
     /// As [`SendBuilder::start`], on a plain thread.
@@ -110,7 +111,10 @@ impl SendBuilder {
     }
 
     /// Hands the room to its shard, without waiting for the answer.
-    pub(super) async fn launch(self) -> Result<Launched<SendRoom>, StartErrorKind> {
+    pub(super) async fn launch(
+        self,
+        mut batch: Option<&mut Batch>,
+    ) -> Result<Launched<SendRoom>, StartErrorKind> {
         let node = self.node;
         let shared_node = node.shared();
         let limit = shared_node.limits.receivers;
@@ -132,10 +136,9 @@ impl SendBuilder {
                 ),
             });
         }
-        let permit = Arc::clone(&shared_node.rooms)
-            .acquire_owned()
+        let permit = admit(&node, batch.as_deref_mut())
             .await
-            .map_err(|_| StartErrorKind::NodeStopped)?;
+            .ok_or(StartErrorKind::NodeStopped)?;
         let shared = Arc::new(RoomShared::default());
         let (reply, answer) = oneshot::channel();
         let (life, since) = (shared_node.new_life(), shared_node.now());
@@ -162,9 +165,14 @@ impl SendBuilder {
             attached: Box::new(attached),
             role,
         };
-        node.inbox(self.id)
-            .put(Inbound::Core(Input::Start(Box::new(start))))
-            .map_err(|_| StartErrorKind::NodeStopped)?;
+        let message = Inbound::Core(Input::Start(Box::new(start)));
+        match batch {
+            Some(batch) => batch.push(&node, self.id, message),
+            None => node
+                .inbox(self.id)
+                .put(message)
+                .map_err(|_| StartErrorKind::NodeStopped)?,
+        }
         let room = SendRoom {
             key,
             life,

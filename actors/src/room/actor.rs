@@ -62,7 +62,7 @@ impl Handler<Tell> for RoomActor {
 
     fn handle(&mut self, Tell(event): Tell, ctx: &mut Context<Self>) {
         let Some(room) = self.room.take() else { return };
-        let name = event.name();
+        let (name, before) = (event.name(), room.state());
         let _inside = self.span.as_ref().map(|span| span.enter());
         tracing::trace!(event = name);
         let told = catch_unwind(AssertUnwindSafe(|| {
@@ -75,6 +75,10 @@ impl Handler<Tell> for RoomActor {
             Ok((room, effects)) => {
                 let state = room.state();
                 *self.room = Some(room);
+                if effects.is_empty() && state == before {
+                    // Nothing for the supervisor to do, and nothing to show.
+                    return;
+                }
                 self.shard.do_send(Said {
                     life: self.life,
                     told: Some((state, effects)),

@@ -47,6 +47,8 @@ pub enum Inbound {
     Bell(LifeId, LegNo),
     /// Something to be asked of the shard, on its own thread.
     Ask(Question),
+    /// Several of these, in order, with one wake-up.
+    Many(Vec<Inbound>),
     /// Clocks have run out; behind everything that was here before.
     Fire,
 }
@@ -70,6 +72,11 @@ impl Inbox {
         (Inbox { tx }, rx)
     }
 
+    /// Whether both lead to the same shard.
+    pub fn is(&self, other: &Inbox) -> bool {
+        self.tx.same_channel(&other.tx)
+    }
+
     /// Puts a message in. Hands it back if the shard has stopped.
     pub fn put(&self, message: Inbound) -> Result<(), Box<Inbound>> {
         self.tx.send(message).map_err(|e| Box::new(e.0))
@@ -84,6 +91,7 @@ impl std::fmt::Debug for Inbound {
             Inbound::Bell(..) => "Bell",
             Inbound::Ask(_) => "Ask",
             Inbound::Fire => "Fire",
+            Inbound::Many(_) => "Many",
         })
     }
 }
@@ -264,6 +272,24 @@ impl Shard {
         told
     }
 
+    fn inbound(&mut self, message: Inbound, ctx: &mut Context<Self>) {
+        match message {
+            Inbound::Core(input) => self.input(input, ctx),
+            Inbound::Job(back) => self.job_back(back, ctx),
+            Inbound::Bell(life, leg) => {
+                self.finish_gate(life, leg);
+                self.follow_up(ctx);
+            }
+            Inbound::Ask(ask) => ask(self, ctx),
+            Inbound::Many(messages) => {
+                for message in messages {
+                    self.inbound(message, ctx);
+                }
+            }
+            Inbound::Fire => self.fire(ctx),
+        }
+    }
+
     fn input(&mut self, input: RealInput, ctx: &mut Context<Self>) {
         let mut out = std::mem::take(&mut self.scratch);
         let mut next = Some(input);
@@ -409,7 +435,7 @@ impl Shard {
                 if let Some(outcome) = outcome {
                     attached.shared.publish(outcome);
                 }
-                self.give_back(life, leases, proof, attached);
+                self.give_back(life, leases, proof, *attached);
             }
             Output::Count(counter) => self.count(counter),
             Output::Empty => {
@@ -821,7 +847,7 @@ impl Shard {
         life: LifeId,
         leases: Vec<(Held, Lent)>,
         proof: Quiescence<Witness>,
-        mut attached: Box<Attached>,
+        mut attached: Attached,
     ) {
         self.actors -= usize::from(attached.actor.is_some());
         self.timers.clear_all(life, &mut attached.armed);
@@ -903,16 +929,7 @@ impl Handler<FromInbox> for Shard {
     fn handle(&mut self, FromInbox(mut batch): FromInbox, ctx: &mut Context<Self>) -> Self::Result {
         self.wake();
         for message in batch.drain(..) {
-            match message {
-                Inbound::Core(input) => self.input(input, ctx),
-                Inbound::Job(back) => self.job_back(back, ctx),
-                Inbound::Bell(life, leg) => {
-                    self.finish_gate(life, leg);
-                    self.follow_up(ctx);
-                }
-                Inbound::Ask(ask) => ask(self, ctx),
-                Inbound::Fire => self.fire(ctx),
-            }
+            self.inbound(message, ctx);
         }
         self.settle(ctx);
         MessageResult(batch)

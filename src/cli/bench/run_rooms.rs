@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Rooms in one call of the batch API.
-const BATCH: u64 = 512;
+const BATCH: u64 = 1_024;
 /// More than one idle whole room may take; for refusing before the machine swaps.
 const GENEROUS_BYTES_PER_ROOM: u64 = 6_144;
 /// How long to wait for idle memory to stop changing.
