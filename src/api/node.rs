@@ -220,12 +220,14 @@ impl Node {
         }
         together.flush();
         let mut started = Vec::with_capacity(launched.len());
-        for room in launched {
+        // Answers come in the order of the batch: who waits for the last one waits once.
+        for room in launched.into_iter().rev() {
             started.push(match room {
                 Ok(room) => room.wait().await,
                 Err(error) => Err(error),
             });
         }
+        started.reverse();
         started
     }
 
@@ -238,7 +240,7 @@ impl Node {
         }
         together.flush();
         let mut started = Vec::with_capacity(launched.len());
-        for room in launched {
+        for room in launched.into_iter().rev() {
             started.push(match room {
                 Ok(room) => room.wait().await,
                 Err(kind) => Err(StartError {
@@ -248,6 +250,7 @@ impl Node {
                 }),
             });
         }
+        started.reverse();
         started
     }
 

@@ -21,7 +21,7 @@ use crate::memory::{GateTable, Target, Withdrawn};
 use crate::reason::{Code, Reason};
 use crate::room::event::LegTerms;
 use crate::runtime::shared::{NodeShared, Pools};
-use crate::supervisor::actor::{PeerGone, PeerSays, SessionSays, Shard, ShardPeer};
+use crate::supervisor::actor::{PeerGone, PeerSays, SessionAnswers, SessionSays, Shard, ShardPeer};
 use crate::supervisor::early::Offer;
 use actix::{
     Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, ResponseActFuture,
@@ -129,6 +129,8 @@ pub(crate) struct PeerActor {
     for_good: bool,
     next_waiting: u64,
     flushing: bool,
+    /// Answers of this turn, for each shard.
+    says: Vec<Vec<SessionSays>>,
     /// Emptied lists, to be filled again.
     spare: Vec<Vec<FromPeer>>,
     /// Told when a session is up or gone.
@@ -166,6 +168,7 @@ impl PeerActor {
         watch: tokio::sync::watch::Sender<PeerState>,
     ) -> Self {
         PeerActor {
+            says: shards.iter().map(|_| Vec::new()).collect(),
             me,
             node,
             name,
@@ -184,8 +187,20 @@ impl PeerActor {
         }
     }
 
-    fn shard(&self, room: RoomId) -> &Addr<Shard> {
-        &self.shards[NodeShared::shard_of(room, self.shards.len())]
+    /// Keeps an answer for a shard until the end of this turn.
+    fn say(&mut self, room: RoomId, says: SessionSays) {
+        let shard = NodeShared::shard_of(room, self.shards.len());
+        self.says[shard].push(says);
+    }
+
+    /// The end of a turn: before a frame of it can be answered, the shards know what it is about.
+    fn tell_says(&mut self) {
+        for (shard, says) in self.shards.iter().zip(&mut self.says) {
+            if !says.is_empty() {
+                // From inside, one for each claim of an admitted room.
+                shard.do_send(SessionAnswers(std::mem::take(says)));
+            }
+        }
     }
 
     fn command(&mut self, command: Command) {
@@ -306,8 +321,7 @@ impl PeerActor {
                 witness: Withdrawn::new(number),
             },
         };
-        // From inside, one for each claim of an admitted room.
-        self.shard(room).do_send(says);
+        self.say(room, says);
     }
 
     fn not_opened(&mut self, request: OpenRequest, reason: Reason) {
@@ -326,7 +340,7 @@ impl PeerActor {
             reason,
             witness,
         };
-        self.shard(claim.tag.room.id).do_send(says);
+        self.say(claim.tag.room.id, says);
     }
 
     fn wants_flush(&mut self, ctx: &mut Context<Self>) {
@@ -479,7 +493,8 @@ impl PeerActor {
         Ok(())
     }
 
-    fn tell_shards(&self, reason: &Reason) {
+    fn tell_shards(&mut self, reason: &Reason) {
+        self.tell_says();
         for shard in &self.shards {
             shard.do_send(PeerGone {
                 peer: self.me,
@@ -593,6 +608,7 @@ impl Handler<Commands> for PeerActor {
         for command in commands {
             self.command(command);
         }
+        self.tell_says();
         self.wants_flush(ctx);
     }
 }
@@ -610,6 +626,7 @@ impl Handler<Incoming> for PeerActor {
         }
         let node = Arc::clone(&self.node);
         let (batches, end) = self.take(&bytes, &node);
+        self.tell_says();
         bytes.clear();
         if let Some(link) = &self.link {
             let _ = link.give.try_send(bytes);

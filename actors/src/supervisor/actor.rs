@@ -173,8 +173,12 @@ pub(crate) struct PeerSays {
     pub(crate) items: Vec<FromPeer>,
 }
 
+/// Answers of a session to what this shard asked of it.
 #[derive(Message)]
 #[rtype(result = "()")]
+pub(crate) struct SessionAnswers(pub(crate) Vec<SessionSays>);
+
+/// One of them.
 pub(crate) enum SessionSays {
     Opened {
         life: LifeId,
@@ -982,41 +986,43 @@ impl Handler<PeerSays> for Shard {
     }
 }
 
-impl Handler<SessionSays> for Shard {
+impl Handler<SessionAnswers> for Shard {
     type Result = ();
 
-    fn handle(&mut self, says: SessionSays, ctx: &mut Context<Self>) {
+    fn handle(&mut self, SessionAnswers(answers): SessionAnswers, ctx: &mut Context<Self>) {
         self.wake();
-        match says {
-            SessionSays::Opened {
-                life,
-                leg,
-                tag,
-                gate,
-            } => {
-                match self.gate(life, leg) {
-                    Some(slot) => *slot = Gate::Open(gate),
-                    // Its life is kept until this message, so this cannot be; a dropped gate closes.
-                    None => drop(gate),
+        for says in answers {
+            match says {
+                SessionSays::Opened {
+                    life,
+                    leg,
+                    tag,
+                    gate,
+                } => {
+                    match self.gate(life, leg) {
+                        Some(slot) => *slot = Gate::Open(gate),
+                        // Its life is kept until this message, so this cannot be; a dropped gate closes.
+                        None => drop(gate),
+                    }
+                    self.input(Input::ClaimOpened { life, leg, tag }, ctx);
                 }
-                self.input(Input::ClaimOpened { life, leg, tag }, ctx);
-            }
-            SessionSays::NotOpened {
-                life,
-                leg,
-                reason,
-                witness,
-            } => {
-                let witness = Witness::NeverSubmitted(witness);
-                self.input(
-                    Input::ClaimNotOpened {
-                        life,
-                        leg,
-                        reason,
-                        witness,
-                    },
-                    ctx,
-                );
+                SessionSays::NotOpened {
+                    life,
+                    leg,
+                    reason,
+                    witness,
+                } => {
+                    let witness = Witness::NeverSubmitted(witness);
+                    self.input(
+                        Input::ClaimNotOpened {
+                            life,
+                            leg,
+                            reason,
+                            witness,
+                        },
+                        ctx,
+                    );
+                }
             }
         }
         self.settle(ctx);
