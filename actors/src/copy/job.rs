@@ -93,23 +93,22 @@ impl Job {
                     self.state = State::Copying(Box::new(plan));
                     return self.step(budget);
                 }
-                Err(fact) => return self.fail(fact),
+                Err(fact) => return self.fail(fact, 0),
             },
             State::Copying(plan) => plan,
             State::Summing(_) => return self.sum(budget),
         };
-        let Some(piece) = plan.next_piece(budget.max(1)) else {
-            return self.copied(0);
-        };
-        match self.route.write(self.place.section, piece, &self.ticket) {
-            Fact::Landed { bytes } => {
-                self.ticket.landed(bytes);
-                if plan.remaining_bytes() == 0 {
-                    return self.copied(bytes);
-                }
-                Step { bytes, over: false }
-            }
-            fact => self.fail(fact),
+        let cell = self.layout.page_bytes;
+        let (bytes, end) =
+            self.route
+                .write(self.place.section, plan, cell, budget.max(1), &self.ticket);
+        if bytes > 0 {
+            self.ticket.landed(bytes);
+        }
+        match end {
+            Some(fact) => self.fail(fact, bytes),
+            None if plan.remaining_bytes() == 0 => self.copied(bytes),
+            None => Step { bytes, over: false },
         }
     }
 
@@ -159,16 +158,12 @@ impl Job {
         }
     }
 
-    fn fail(&mut self, fact: Fact) -> Step {
+    fn fail(&mut self, fact: Fact, bytes: u64) -> Step {
         match fact {
             Fact::Refused => self.ticket.refused(),
             Fact::Errored(text) => self.ticket.errored(text),
-            Fact::Landed { .. } => {}
         }
-        Step {
-            bytes: 0,
-            over: true,
-        }
+        Step { bytes, over: true }
     }
 
     /// Bytes that landed since the last time they were told of, if that is enough to tell.

@@ -8,7 +8,7 @@ use crate::copy::job::Place;
 use crate::ids::ClaimNo;
 use crate::memory::{GateTable, Refused, Ticket};
 use kvroom_kernels::layout::PoolLayout;
-use kvroom_kernels::plan::{Piece, Plan};
+use kvroom_kernels::plan::Plan;
 use std::sync::Arc;
 
 /// One claim's gate in another node of this process.
@@ -63,18 +63,35 @@ impl LocalRoute {
         Some((crate::memory::plant::pool_of(section), page))
     }
 
-    /// Copies one piece: enters the gate, writes, leaves.
-    pub fn write(&self, section: u16, piece: Piece, source: &Ticket) -> Fact {
+    /// Copies one piece of at most `budget` bytes: enters the gate, writes the next runs of the
+    /// plan, leaves. Cells have `cell` bytes; one is cut only if it is larger than the budget.
+    ///
+    /// Gives how many bytes landed, and why it stopped if it could not go on.
+    pub fn write(
+        &self,
+        section: u16,
+        plan: &mut Plan,
+        cell: u64,
+        budget: u64,
+        source: &Ticket,
+    ) -> (u64, Option<Fact>) {
         let inside = match self.gates.enter(self.slot, self.number) {
             Ok(inside) => inside,
-            Err(why) => return refused(why),
+            Err(why) => return (0, Some(refused(why))),
         };
         #[cfg(feature = "plant")]
         crate::copy::plant::inside_a_gate();
-        match inside.copy_from(section, piece.dst, source, piece.src, piece.bytes) {
-            Ok(()) => Fact::Landed { bytes: piece.bytes },
-            Err(error) => Fact::Errored(error.to_string()),
+        let mut landed = 0;
+        while landed == 0 || budget - landed >= cell {
+            let Some(run) = plan.next_piece(budget - landed) else {
+                break;
+            };
+            if let Err(error) = inside.copy_from(section, run.dst, source, run.src, run.bytes) {
+                return (landed, Some(Fact::Errored(error.to_string())));
+            }
+            landed += run.bytes;
         }
+        (landed, None)
     }
 }
 

@@ -9,16 +9,11 @@
 
 pub mod local;
 
-/// What became of one piece.
+/// Why a piece did not land, or not all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
-    /// It is in the destination and visible.
-    Landed {
-        /// Bytes.
-        bytes: u64,
-    },
     /// The gate was closed; nothing was written.
     Refused,
-    /// It could not be written; the text says why. Nothing of it counts.
+    /// It could not be written; the text says why.
     Errored(String),
 }
