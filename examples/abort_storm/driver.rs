@@ -27,6 +27,8 @@ const QUIET: Duration = Duration::from_millis(300);
 const QUIET_AT_MOST: Duration = Duration::from_secs(10);
 /// How often the director looks.
 const LOOK: Duration = Duration::from_micros(100);
+/// How long a queue is waited for while enough rooms are in flight.
+const NO_QUEUE: Duration = Duration::from_millis(5);
 /// Pages the scanner reads before it lets others run.
 const SCAN_PAGES: u32 = 32;
 /// How long it then does.
@@ -168,11 +170,20 @@ impl Director<'_> {
                 patience,
             } => {
                 let wanted = (rooms.len() * percent).div_ceil(100).max(1);
+                let mut since: Option<Instant> = None;
                 self.until(*patience, || {
                     // What is done or dead cannot be in flight any more.
                     let live = rooms.iter().filter(|&&no| !self.answered(no)).count();
                     let flying = self.world.in_flight(rooms);
-                    live == 0 || flying >= wanted.min(live) && self.world.queued(rooms) >= *queued
+                    if live == 0 {
+                        return true;
+                    }
+                    if flying < wanted.min(live) {
+                        since = None;
+                        return false;
+                    }
+                    let since = since.get_or_insert_with(Instant::now);
+                    self.world.queued(rooms) >= *queued || since.elapsed() > NO_QUEUE
                 });
             }
             Step::AwaitAnswered { rooms, patience } => {
