@@ -5,6 +5,7 @@ mod common;
 
 use common::*;
 use kvroom::actors::copy::plant::Brake;
+use kvroom::actors::supervisor::actor::Inbound;
 use kvroom::{
     Code, ConnectError, LeaseError, LocalHub, Node, Outcome, Pool, PoolChangeError, RoomId,
     Side as Where, StartErrorKind, StateName,
@@ -372,6 +373,61 @@ async fn a_chunk_of_a_node_that_stopped_with_its_room_held_is_told_that_it_will_
     drop(within(receiver.released()).await);
     duo.decode.quiet().await;
     drop(sender);
+}
+
+fn in_no_time() -> kvroom::Deadlines {
+    kvroom::Deadlines {
+        shutdown: std::time::Duration::from_millis(50),
+        ..kvroom::Deadlines::default()
+    }
+}
+
+#[tokio::test]
+async fn whoever_waits_for_memory_that_was_leaked_hears_that_it_will_not_come() {
+    let duo = Duo::with(Setup {
+        layout: kv(16, PIECE),
+        deadlines: in_no_time(),
+        ..Setup::default()
+    })
+    .await;
+    let receiver = duo.receive(1, 0, &[0]).await;
+    let sender = duo.send(1, 0).await;
+    duo.brake.hold_after(0);
+    let chunk = push(&sender, 0..TOKENS, duo.prefill.stamped(&[0], 1, 0)).await;
+    until("a piece is under way", || duo.brake.held() == 1).await;
+    let (report, back) = tokio::join!(
+        within(duo.decode.node.shutdown()),
+        within(receiver.released())
+    );
+    assert!(!report.drained);
+    assert_eq!(code(&back.outcome), Code::NodeShutdown);
+    assert!(back.leases.is_empty() && back.proofs.is_empty(), "{back:?}");
+    assert!(receiver.poll().released);
+    // Nothing was given back.
+    assert_eq!(duo.decode.pool.leased_pages(), 1);
+    duo.brake.release();
+    assert!(within(chunk.released()).await.is_some());
+    assert_eq!(duo.decode.pool.leased_pages(), 1);
+    drop(within(sender.released()).await);
+    duo.prefill.quiet().await;
+}
+
+#[tokio::test]
+async fn rooms_of_a_shard_that_died_are_told_and_the_node_is_not_called_drained() {
+    let duo = Duo::new().await;
+    let receiver = duo.receive(1, 0, &[0]).await;
+    let ask = Inbound::Ask(Box::new(|_, _| panic!("told to die")));
+    let inbox = duo.decode.node.runtime().inbox(RoomId(1));
+    inbox.put(ask).unwrap();
+    let outcome = within(receiver.outcome()).await;
+    assert_eq!(code(&outcome), Code::NodeShutdown);
+    assert!(within(receiver.released()).await.proofs.is_empty());
+    let lease = duo.decode.pool.lease_write(&[4]).unwrap();
+    let room = duo.decode.node.receive(RoomId(2)).from(&duo.peer);
+    let error = within(room.into(lease).start()).await.unwrap_err();
+    assert_eq!(error.kind, StartErrorKind::NodeStopped);
+    assert!(!within(duo.decode.node.shutdown()).await.drained);
+    duo.prefill.node.shutdown().await;
 }
 
 #[tokio::test]

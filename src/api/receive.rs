@@ -525,7 +525,8 @@ impl ReceiveRoom {
         block_on(self.outcome())
     }
 
-    /// Waits until nobody can write the pages any more, and takes the leases.
+    /// Waits until nobody can write the pages any more, and takes the leases. There are none, and no
+    /// proof, only if the node stopped with the room still held.
     pub async fn released(&self) -> Released<WriteLease> {
         self.shared.wait_released().await;
         self.take()
@@ -553,7 +554,11 @@ impl ReceiveRoom {
     }
 
     fn take(&self) -> Released<WriteLease> {
-        let outcome = self.shared.outcome().cloned().unwrap_or(Outcome::Done);
+        let outcome = self
+            .shared
+            .outcome()
+            .cloned()
+            .unwrap_or_else(|| Outcome::Aborted(Code::NodeShutdown.into()));
         let (mut leases, mut aux) = (Vec::new(), None);
         let (proofs, landed, all) = match self.shared.take_back() {
             Some(back) => (back.proofs, back.landed, back.leases),
