@@ -413,6 +413,25 @@ async fn whoever_waits_for_memory_that_was_leaked_hears_that_it_will_not_come() 
 }
 
 #[tokio::test]
+async fn a_shard_that_is_silent_at_shutdown_is_not_called_drained_and_its_rooms_are_told() {
+    let duo = Duo::with(Setup {
+        deadlines: in_no_time(),
+        ..Setup::default()
+    })
+    .await;
+    let receiver = duo.receive(1, 0, &[0]).await;
+    let silence = Silence::of(&duo.decode.node).await;
+    let report = within(duo.decode.node.shutdown()).await;
+    assert!(!report.drained, "{report:?}");
+    assert_eq!(receiver.try_outcome(), None);
+    drop(silence);
+    assert_eq!(code(&within(receiver.outcome()).await), Code::NodeShutdown);
+    // By proof, if the shard came to it; else with nothing. Nobody waits for ever.
+    drop(within(receiver.released()).await);
+    duo.prefill.node.shutdown().await;
+}
+
+#[tokio::test]
 async fn rooms_of_a_shard_that_died_are_told_and_the_node_is_not_called_drained() {
     let duo = Duo::new().await;
     let receiver = duo.receive(1, 0, &[0]).await;
