@@ -5,6 +5,7 @@ mod common;
 
 use common::*;
 use kvroom::actors::copy::plant::Brake;
+use kvroom::actors::runtime::shared::NodeShared;
 use kvroom::actors::supervisor::actor::Inbound;
 use kvroom::{
     Code, ConnectError, LeaseError, LocalHub, Node, Outcome, Pool, PoolChangeError, RoomId,
@@ -447,6 +448,39 @@ async fn rooms_of_a_shard_that_died_are_told_and_the_node_is_not_called_drained(
     assert_eq!(error.kind, StartErrorKind::NodeStopped);
     assert!(!within(duo.decode.node.shutdown()).await.drained);
     duo.prefill.node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_session_given_up_while_it_was_being_made_is_not_called_up() {
+    for round in 0..5 {
+        let duo = Duo::with(Setup {
+            shards: 2,
+            ..Setup::default()
+        })
+        .await;
+        duo.decode.node.disconnect(&duo.peer).await;
+        // The session lives on the first shard's thread; every shard has to know of it.
+        let other = (0..)
+            .map(RoomId)
+            .find(|id| NodeShared::shard_of(*id, 2) == 1);
+        let silence = Silence::of_shard(&duo.decode.node, other.unwrap()).await;
+        let node = duo.decode.node.clone();
+        let connecting = tokio::spawn(async move { node.connect("local://p").await });
+        let there = || async { duo.prefill.node.peers().await[0].is_up().is_ok() };
+        while !within(there()).await {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..20 {
+            within(duo.decode.node.peers()).await;
+            tokio::task::yield_now().await;
+        }
+        within(duo.decode.node.disconnect(&duo.peer)).await;
+        drop(silence);
+        within(connecting).await.unwrap().unwrap();
+        within(duo.decode.node.connect("local://p")).await.unwrap();
+        duo.moves(round, 0, &[0], &[0]).await;
+        duo.end().await;
+    }
 }
 
 #[tokio::test]

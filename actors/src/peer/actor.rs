@@ -25,7 +25,7 @@ use crate::supervisor::actor::{PeerGone, PeerSays, SessionSays, Shard, ShardPeer
 use crate::supervisor::early::Offer;
 use actix::{
     Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, ResponseActFuture,
-    ResponseFuture, WrapFuture,
+    WrapFuture,
 };
 use kvroom_kernels::layout::PoolLayout;
 use std::collections::{BTreeMap, HashMap};
@@ -522,7 +522,7 @@ impl Actor for PeerActor {
 }
 
 impl Handler<Attach> for PeerActor {
-    type Result = ResponseFuture<()>;
+    type Result = ResponseActFuture<Self, ()>;
 
     fn handle(&mut self, attach: Attach, ctx: &mut Context<Self>) -> Self::Result {
         let Attach {
@@ -567,13 +567,18 @@ impl Handler<Attach> for PeerActor {
                 })
             })
             .collect();
-        let watch = self.watch.clone();
-        Box::pin(async move {
+        let ready = async move {
             // Every shard knows the peer before it can hear from it.
             for shard in ready {
                 let _ = shard.await;
             }
-            watch.send_replace(PeerState::Up);
+        };
+        Box::pin(ready.into_actor(self).map(move |(), actor, _| {
+            if actor.link.is_none() || actor.transports != transport {
+                // Given up meanwhile: nobody would ever take the word back that it is up.
+                return;
+            }
+            actor.watch.send_replace(PeerState::Up);
             actix::spawn(async move {
                 while let Some(bytes) = rx.recv().await {
                     if me.send(Incoming { transport, bytes }).await.is_err() {
@@ -582,7 +587,7 @@ impl Handler<Attach> for PeerActor {
                 }
                 me.do_send(Closed { transport });
             });
-        })
+        }))
     }
 }
 
