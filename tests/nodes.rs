@@ -586,6 +586,26 @@ async fn a_node_that_comes_back_under_its_name_is_a_new_life_and_serves_at_once(
     duo.decode.quiet().await;
 }
 
+#[tokio::test]
+async fn connect_gives_the_new_life_of_a_node_though_the_old_ones_goodbye_was_not_read() {
+    let duo = Duo::new().await;
+    let silence = Silence::of(&duo.decode.node).await;
+    assert!(within(duo.prefill.node.shutdown()).await.drained);
+    let prefill = Side::start(&duo.hub, "p", &Setup::default(), &duo.brake).await;
+    let node = duo.decode.node.clone();
+    let connecting = tokio::spawn(async move { node.connect("local://p").await });
+    for _ in 0..20 {
+        within(duo.decode.node.peers()).await;
+        tokio::task::yield_now().await;
+    }
+    drop(silence);
+    let peer = within(connecting).await.unwrap().unwrap();
+    assert_eq!(peer.incarnation(), prefill.node.incarnation());
+    assert!(peer.is_up().is_ok());
+    prefill.node.shutdown().await;
+    duo.decode.node.shutdown().await;
+}
+
 /// Set when the pool that holds it is gone.
 struct Gone(Arc<AtomicBool>);
 
