@@ -484,6 +484,28 @@ async fn a_session_given_up_while_it_was_being_made_is_not_called_up() {
 }
 
 #[tokio::test]
+async fn a_peer_that_another_node_connected_to_is_no_sender_here() {
+    let duo = Duo::new().await;
+    // Each node numbers its peers: this one has the number of "p" at "d".
+    let theirs = duo.prefill.node.connect("local://d").await.unwrap();
+    assert_eq!(theirs.id(), duo.peer.id());
+    let lease = duo.decode.pool.lease_write(&[4]).unwrap();
+    let room = duo.decode.node.receive(RoomId(1)).from(&theirs);
+    let error = room.into(lease).start().await.unwrap_err();
+    names(&error, &["\"d\"", "another node", "connect()"]);
+    assert_eq!(error.leases[0].pages(), [4]);
+    let receiver = duo.receive(2, 0, &[0]).await;
+    let which = kvroom::Which::Peer(theirs.clone());
+    assert_eq!(duo.decode.node.abort_where(which, "x").await, 0);
+    duo.decode.node.disconnect(&theirs).await;
+    settle(&[&duo.decode.node]).await;
+    assert_eq!(receiver.try_outcome(), None);
+    assert!(duo.peer.is_up().is_ok());
+    drop((error, receiver));
+    duo.end().await;
+}
+
+#[tokio::test]
 async fn a_stopped_node_starts_no_rooms_and_gives_the_lease_back() {
     let duo = Duo::new().await;
     let old = duo.send(1, 0).await;
