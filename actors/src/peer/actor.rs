@@ -257,6 +257,9 @@ impl PeerActor {
 
     /// The number, the gate and the place in the queue: one step.
     fn open(&mut self, request: OpenRequest) {
+        if let Some(reason) = self.too_long(&request.claim) {
+            return self.not_opened(request, reason);
+        }
         let Some(link) = &mut self.link else {
             let reason = Reason::from(Code::SessionLost);
             return self.not_opened(request, reason);
@@ -308,6 +311,22 @@ impl PeerActor {
         };
         // From inside, one for each claim of an admitted room.
         self.shard(room).do_send(says);
+    }
+
+    /// A claim that fits no frame ends its own room. In the session's queue it would end all of them.
+    fn too_long(&self, claim: &Claim) -> Option<Reason> {
+        let limit = self.node.limits.frame_bytes.min(wire::MAX);
+        let bytes = wire::claim_bytes(claim);
+        (bytes > limit).then(|| {
+            let pages: usize = claim.sections.iter().map(|s| s.pages.len()).sum();
+            Reason::new(
+                Code::LimitReached,
+                format!(
+                    "a claim of {pages} pages takes up to {bytes} bytes, limit frame_bytes = {limit}: \
+                     raise Limits::frame_bytes, or receive fewer pages in one room"
+                ),
+            )
+        })
     }
 
     fn not_opened(&mut self, request: OpenRequest, reason: Reason) {
