@@ -245,6 +245,31 @@ async fn a_claim_without_a_free_gate_names_the_limit_and_gives_its_lease_back() 
 }
 
 #[tokio::test]
+async fn a_claim_that_fits_no_frame_ends_its_own_room_and_no_other() {
+    let duo = Duo::with(Setup {
+        layout: kv(512, 64),
+        limits: Limits {
+            frame_bytes: 1_024,
+            ..Limits::default()
+        },
+        ..Setup::default()
+    })
+    .await;
+    let other = duo.receive(1, 0, &[0]).await;
+    let pages: Vec<u32> = (1..400).collect();
+    let long = duo.receive(2, 0, &pages).await;
+    let outcome = within(long.outcome()).await;
+    assert_eq!(code(&outcome), Code::LimitReached);
+    names(&text(&outcome), &["399 pages", "frame_bytes = 1024"]);
+    assert_eq!(within(long.released()).await.leases[0].pages(), pages);
+    settle(&[&duo.decode.node, &duo.prefill.node]).await;
+    assert_eq!(other.try_outcome(), None);
+    duo.moves(3, 0, &[1], &[1]).await;
+    drop((other, long));
+    duo.end().await;
+}
+
+#[tokio::test]
 async fn a_peer_with_too_many_quarantined_pages_is_refused_until_it_answers() {
     let duo = Duo::with(Setup {
         layout: kv(16, PIECE),

@@ -5,6 +5,8 @@ mod common;
 
 use common::*;
 use kvroom::actors::copy::plant::Brake;
+use kvroom::actors::runtime::shared::NodeShared;
+use kvroom::actors::supervisor::actor::Inbound;
 use kvroom::{
     Code, ConnectError, LeaseError, LocalHub, Node, Outcome, Pool, PoolChangeError, RoomId,
     Side as Where, StartErrorKind, StateName,
@@ -374,6 +376,135 @@ async fn a_chunk_of_a_node_that_stopped_with_its_room_held_is_told_that_it_will_
     drop(sender);
 }
 
+fn in_no_time() -> kvroom::Deadlines {
+    kvroom::Deadlines {
+        shutdown: std::time::Duration::from_millis(50),
+        ..kvroom::Deadlines::default()
+    }
+}
+
+#[tokio::test]
+async fn whoever_waits_for_memory_that_was_leaked_hears_that_it_will_not_come() {
+    let duo = Duo::with(Setup {
+        layout: kv(16, PIECE),
+        deadlines: in_no_time(),
+        ..Setup::default()
+    })
+    .await;
+    let receiver = duo.receive(1, 0, &[0]).await;
+    let sender = duo.send(1, 0).await;
+    duo.brake.hold_after(0);
+    let chunk = push(&sender, 0..TOKENS, duo.prefill.stamped(&[0], 1, 0)).await;
+    until("a piece is under way", || duo.brake.held() == 1).await;
+    let (report, back) = tokio::join!(
+        within(duo.decode.node.shutdown()),
+        within(receiver.released())
+    );
+    assert!(!report.drained);
+    assert_eq!(code(&back.outcome), Code::NodeShutdown);
+    assert!(back.leases.is_empty() && back.proofs.is_empty(), "{back:?}");
+    assert!(receiver.poll().released);
+    // Nothing was given back.
+    assert_eq!(duo.decode.pool.leased_pages(), 1);
+    duo.brake.release();
+    assert!(within(chunk.released()).await.is_some());
+    assert_eq!(duo.decode.pool.leased_pages(), 1);
+    drop(within(sender.released()).await);
+    duo.prefill.quiet().await;
+}
+
+#[tokio::test]
+async fn a_shard_that_is_silent_at_shutdown_is_not_called_drained_and_its_rooms_are_told() {
+    let duo = Duo::with(Setup {
+        deadlines: in_no_time(),
+        ..Setup::default()
+    })
+    .await;
+    let receiver = duo.receive(1, 0, &[0]).await;
+    let silence = Silence::of(&duo.decode.node).await;
+    let report = within(duo.decode.node.shutdown()).await;
+    assert!(!report.drained, "{report:?}");
+    assert_eq!(receiver.try_outcome(), None);
+    drop(silence);
+    assert_eq!(code(&within(receiver.outcome()).await), Code::NodeShutdown);
+    // By proof, if the shard came to it; else with nothing. Nobody waits for ever.
+    drop(within(receiver.released()).await);
+    duo.prefill.node.shutdown().await;
+}
+
+#[tokio::test]
+async fn rooms_of_a_shard_that_died_are_told_and_the_node_is_not_called_drained() {
+    let duo = Duo::new().await;
+    let receiver = duo.receive(1, 0, &[0]).await;
+    let ask = Inbound::Ask(Box::new(|_, _| panic!("told to die")));
+    let inbox = duo.decode.node.runtime().inbox(RoomId(1));
+    inbox.put(ask).unwrap();
+    let outcome = within(receiver.outcome()).await;
+    assert_eq!(code(&outcome), Code::NodeShutdown);
+    assert!(within(receiver.released()).await.proofs.is_empty());
+    let lease = duo.decode.pool.lease_write(&[4]).unwrap();
+    let room = duo.decode.node.receive(RoomId(2)).from(&duo.peer);
+    let error = within(room.into(lease).start()).await.unwrap_err();
+    assert_eq!(error.kind, StartErrorKind::NodeStopped);
+    assert!(!within(duo.decode.node.shutdown()).await.drained);
+    duo.prefill.node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_session_given_up_while_it_was_being_made_is_not_called_up() {
+    for round in 0..5 {
+        let duo = Duo::with(Setup {
+            shards: 2,
+            ..Setup::default()
+        })
+        .await;
+        duo.decode.node.disconnect(&duo.peer).await;
+        // The session lives on the first shard's thread; every shard has to know of it.
+        let other = (0..)
+            .map(RoomId)
+            .find(|id| NodeShared::shard_of(*id, 2) == 1);
+        let silence = Silence::of_shard(&duo.decode.node, other.unwrap()).await;
+        let node = duo.decode.node.clone();
+        let connecting = tokio::spawn(async move { node.connect("local://p").await });
+        let there = || async { duo.prefill.node.peers().await[0].is_up().is_ok() };
+        while !within(there()).await {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..20 {
+            within(duo.decode.node.peers()).await;
+            tokio::task::yield_now().await;
+        }
+        within(duo.decode.node.disconnect(&duo.peer)).await;
+        drop(silence);
+        within(connecting).await.unwrap().unwrap();
+        within(duo.decode.node.connect("local://p")).await.unwrap();
+        duo.moves(round, 0, &[0], &[0]).await;
+        duo.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_another_node_connected_to_is_no_sender_here() {
+    let duo = Duo::new().await;
+    // Each node numbers its peers: this one has the number of "p" at "d".
+    let theirs = duo.prefill.node.connect("local://d").await.unwrap();
+    assert_eq!(theirs.id(), duo.peer.id());
+    let lease = duo.decode.pool.lease_write(&[4]).unwrap();
+    let room = duo.decode.node.receive(RoomId(1)).from(&theirs);
+    let error = room.into(lease).start().await.unwrap_err();
+    names(&error, &["\"d\"", "another node", "connect()"]);
+    assert_eq!(error.leases[0].pages(), [4]);
+    let receiver = duo.receive(2, 0, &[0]).await;
+    let which = kvroom::Which::Peer(theirs.clone());
+    assert_eq!(duo.decode.node.abort_where(which, "x").await, 0);
+    duo.decode.node.disconnect(&theirs).await;
+    settle(&[&duo.decode.node]).await;
+    assert_eq!(receiver.try_outcome(), None);
+    assert!(duo.peer.is_up().is_ok());
+    drop((error, receiver));
+    duo.end().await;
+}
+
 #[tokio::test]
 async fn a_stopped_node_starts_no_rooms_and_gives_the_lease_back() {
     let duo = Duo::new().await;
@@ -475,6 +606,26 @@ async fn a_node_that_comes_back_under_its_name_is_a_new_life_and_serves_at_once(
     drop((old, receiver, sender, dead));
     prefill.quiet().await;
     duo.decode.quiet().await;
+}
+
+#[tokio::test]
+async fn connect_gives_the_new_life_of_a_node_though_the_old_ones_goodbye_was_not_read() {
+    let duo = Duo::new().await;
+    let silence = Silence::of(&duo.decode.node).await;
+    assert!(within(duo.prefill.node.shutdown()).await.drained);
+    let prefill = Side::start(&duo.hub, "p", &Setup::default(), &duo.brake).await;
+    let node = duo.decode.node.clone();
+    let connecting = tokio::spawn(async move { node.connect("local://p").await });
+    for _ in 0..20 {
+        within(duo.decode.node.peers()).await;
+        tokio::task::yield_now().await;
+    }
+    drop(silence);
+    let peer = within(connecting).await.unwrap().unwrap();
+    assert_eq!(peer.incarnation(), prefill.node.incarnation());
+    assert!(peer.is_up().is_ok());
+    prefill.node.shutdown().await;
+    duo.decode.node.shutdown().await;
 }
 
 /// Set when the pool that holds it is gone.

@@ -4,7 +4,7 @@
 //! once, except the state, which is one atomic word.
 
 use crate::memory::{Lease, Proof, ReadLease};
-use crate::reason::Reason;
+use crate::reason::{Code, Reason};
 use crate::room::{Outcome, StateName};
 use crate::supervisor::custody::Held;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,8 @@ pub struct Status {
     pub state: StateName,
     /// The outcome can be read without waiting.
     pub ended: bool,
-    /// The leases can be taken without waiting.
+    /// What comes back can be taken without waiting. It is nothing if the node stopped with the room
+    /// still held.
     pub released: bool,
 }
 
@@ -148,6 +149,45 @@ impl RoomShared {
         self.status
             .store(code(state) | ENDED | RELEASED, Ordering::Release);
         self.changed.notify_waiters();
+    }
+
+    /// The shard is gone, or forgets the room: nothing will ever be given back. Does nothing if it
+    /// was.
+    pub(crate) fn lost(&self) {
+        if self.status().released {
+            return;
+        }
+        self.publish(Outcome::Aborted(Reason::new(
+            Code::NodeShutdown,
+            "the node stopped before the room had ended",
+        )));
+        self.status.fetch_or(ENDED | RELEASED, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+}
+
+/// The shard's end of a [`RoomShared`]. Dropped with the room still held, however that happens, it
+/// tells whoever waits that nothing will come, so that nobody waits for ever.
+#[derive(Debug)]
+pub(crate) struct RoomPromise(Arc<RoomShared>);
+
+impl RoomPromise {
+    pub(crate) fn new(shared: Arc<RoomShared>) -> Self {
+        RoomPromise(shared)
+    }
+}
+
+impl std::ops::Deref for RoomPromise {
+    type Target = RoomShared;
+
+    fn deref(&self) -> &RoomShared {
+        &self.0
+    }
+}
+
+impl Drop for RoomPromise {
+    fn drop(&mut self) {
+        self.0.lost();
     }
 }
 

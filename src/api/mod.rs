@@ -27,8 +27,9 @@ use kvroom_actors::room::Outcome;
 #[derive(Debug)]
 #[must_use = "dropping it gives the pages back to their pools"]
 pub struct Released<L> {
-    /// The leases, in the order they were given. Empty if somebody took them before, and without
-    /// the chunks that had come back by themselves.
+    /// The leases, in the order they were given. Without the chunks that had come back by
+    /// themselves. Empty, and `proofs` too, if somebody took them before, or if the node stopped with
+    /// the room still held: then they never come.
     pub leases: Vec<L>,
     /// The aux row.
     pub aux: Option<L>,

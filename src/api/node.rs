@@ -41,6 +41,8 @@ pub struct NodeBuilder {
 #[derive(Clone, Debug)]
 pub struct Peer {
     info: PeerInfo,
+    /// Whose peer it is: each node numbers its own.
+    of: Incarnation,
 }
 
 impl Peer {
@@ -68,6 +70,10 @@ impl Peer {
     /// The number by which the node's rooms know it.
     pub fn id(&self) -> PeerRef {
         self.info.peer
+    }
+
+    pub(super) fn is_of(&self, node: &Node) -> bool {
+        self.of == node.incarnation()
     }
 }
 
@@ -171,6 +177,7 @@ impl Node {
     pub async fn connect(&self, address: &str) -> Result<Peer, ConnectError> {
         Ok(Peer {
             info: self.runtime.connect(address).await?,
+            of: self.incarnation(),
         })
     }
 
@@ -183,8 +190,11 @@ impl Node {
     }
 
     /// Gives up the session with a peer. Rooms on both sides end; their memory follows by proof.
+    /// Does nothing with a handle that another node gave.
     pub async fn disconnect(&self, peer: &Peer) {
-        self.runtime.disconnect(peer.id()).await;
+        if peer.is_of(self) {
+            self.runtime.disconnect(peer.id()).await;
+        }
     }
 
     /// The nodes that this one has met, each in its newest life.
@@ -193,7 +203,10 @@ impl Node {
             .peers()
             .await
             .into_iter()
-            .map(|info| Peer { info })
+            .map(|info| Peer {
+                info,
+                of: self.incarnation(),
+            })
             .collect()
     }
 
@@ -255,14 +268,16 @@ impl Node {
     }
 
     /// Ends many rooms, of those that are alive now. Gives how many were told; claims that wait for a
-    /// `send` are refused too, except by tag. A room that is started when this has returned is not
-    /// touched.
+    /// `send` are refused too, except by tag, and a later `send` with such a claim's key ends at once
+    /// with the same reason. Any other room that is started when this has returned is not touched.
     pub async fn abort_where(&self, which: Which, reason: impl Into<String>) -> usize {
         let which = match which {
             Which::All => io::Which::All,
             Which::Room(id) => io::Which::Room(id),
             Which::Tag(tag) => io::Which::Tag(tag.into()),
-            Which::Peer(peer) => io::Which::Peer(peer.id()),
+            Which::Peer(peer) if peer.is_of(self) => io::Which::Peer(peer.id()),
+            // Another node's number for it means somebody else here.
+            Which::Peer(_) => return 0,
         };
         let reason = Reason::new(Code::Requested, reason);
         let mut answers = Vec::new();

@@ -33,6 +33,8 @@ pub struct ReceiveBuilder {
     id: RoomId,
     attempt: u32,
     from: Vec<(PeerRef, Part)>,
+    /// A named sender whose handle another node gave.
+    stranger: Option<String>,
     leases: Vec<WriteLease>,
     aux: Option<WriteLease>,
     skip: u64,
@@ -64,6 +66,7 @@ impl ReceiveBuilder {
             id,
             attempt: 0,
             from: Vec::new(),
+            stranger: None,
             leases: Vec::new(),
             aux: None,
             skip: 0,
@@ -85,21 +88,25 @@ impl ReceiveBuilder {
     }
 
     /// An expected sender, which covers everything. At least one sender must be named.
-    pub fn from(mut self, peer: &Peer) -> Self {
-        self.from.push((peer.id(), Part::Whole));
-        self
+    pub fn from(self, peer: &Peer) -> Self {
+        self.sender(peer, Part::Whole)
     }
 
     /// An expected sender, which covers these layers (a pipeline stage). The senders' layers
     /// together must be all layers, without overlap.
-    pub fn from_layers(mut self, peer: &Peer, layers: Range<u32>) -> Self {
-        self.from.push((
-            peer.id(),
-            Part::Layers {
-                first: layers.start,
-                end: layers.end,
-            },
-        ));
+    pub fn from_layers(self, peer: &Peer, layers: Range<u32>) -> Self {
+        let part = Part::Layers {
+            first: layers.start,
+            end: layers.end,
+        };
+        self.sender(peer, part)
+    }
+
+    fn sender(mut self, peer: &Peer, part: Part) -> Self {
+        if !peer.is_of(&self.node) {
+            self.stranger.get_or_insert_with(|| peer.name().to_owned());
+        }
+        self.from.push((peer.id(), part));
         self
     }
 
@@ -280,6 +287,12 @@ impl ReceiveBuilder {
         let bad = |text: String| Err(StartErrorKind::BadRequest(text));
         if self.from.is_empty() {
             return bad("no sender: name at least one with from(&peer)".into());
+        }
+        if let Some(name) = &self.stranger {
+            return bad(format!(
+                "the handle of {name:?} is another node's: name the sender with the one that connect() \
+                 of this node gave"
+            ));
         }
         if self.from.len() > usize::from(limits.senders) {
             return Err(StartErrorKind::LimitReached {
@@ -525,7 +538,8 @@ impl ReceiveRoom {
         block_on(self.outcome())
     }
 
-    /// Waits until nobody can write the pages any more, and takes the leases.
+    /// Waits until nobody can write the pages any more, and takes the leases. There are none, and no
+    /// proof, only if the node stopped with the room still held.
     pub async fn released(&self) -> Released<WriteLease> {
         self.shared.wait_released().await;
         self.take()
@@ -553,7 +567,11 @@ impl ReceiveRoom {
     }
 
     fn take(&self) -> Released<WriteLease> {
-        let outcome = self.shared.outcome().cloned().unwrap_or(Outcome::Done);
+        let outcome = self
+            .shared
+            .outcome()
+            .cloned()
+            .unwrap_or_else(|| Outcome::Aborted(Code::NodeShutdown.into()));
         let (mut leases, mut aux) = (Vec::new(), None);
         let (proofs, landed, all) = match self.shared.take_back() {
             Some(back) => (back.proofs, back.landed, back.leases),

@@ -367,7 +367,8 @@ impl SendRoom {
     }
 
     /// Waits until nothing of the room can be read or written any more, and takes what it still
-    /// held: chunks nobody waits for by themselves, and the aux row.
+    /// held: chunks nobody waits for by themselves, and the aux row. Nothing, and no proof, if the node
+    /// stopped with the room still held.
     pub async fn released(&self) -> Released<ReadLease> {
         self.shared.wait_released().await;
         self.take()
@@ -389,7 +390,11 @@ impl SendRoom {
     }
 
     fn take(&self) -> Released<ReadLease> {
-        let outcome = self.shared.outcome().cloned().unwrap_or(Outcome::Done);
+        let outcome = self
+            .shared
+            .outcome()
+            .cloned()
+            .unwrap_or_else(|| Outcome::Aborted(Code::NodeShutdown.into()));
         let (mut leases, mut aux) = (Vec::new(), None);
         let back = self.shared.take_back();
         let (proofs, landed, all) = match back {

@@ -104,8 +104,9 @@ pub struct NodeStats {
 /// What was left when a node stopped.
 #[derive(Clone, Debug, Default)]
 pub struct ShutdownReport {
-    /// Every room drained before the deadline.
+    /// Every room drained before the deadline. False too if a shard has died or did not answer.
     pub drained: bool,
-    /// Rooms whose memory could not be proven quiet: leaked, never unmapped.
+    /// Rooms whose memory could not be proven quiet: leaked, never unmapped. Those of a shard that
+    /// did not answer are not among them.
     pub leaked: Vec<RoomInfo>,
 }

@@ -33,7 +33,6 @@ pub(crate) fn kib_field(info: &str, name: &str) -> Option<u64> {
 }
 
 /// Refuses work that needs more memory than is available; says who needs how much.
-#[cfg_attr(not(test), allow(dead_code, reason = "called by the runs of bench"))]
 pub(crate) fn require_memory(what: &str, needed: u64) -> Result<(), Failure> {
     let Some(memory) = memory() else {
         return Ok(());

@@ -372,13 +372,18 @@ pub(crate) struct Silence {
 
 impl Silence {
     pub(crate) async fn of(node: &Node) -> Silence {
+        Silence::of_shard(node, RoomId(0)).await
+    }
+
+    /// Of the shard that has this room; others go on.
+    pub(crate) async fn of_shard(node: &Node, room: RoomId) -> Silence {
         let (go_on, wait) = mpsc::channel::<()>();
         let (tell, mut stopped) = tokio::sync::oneshot::channel();
         let ask = Inbound::Ask(Box::new(move |_, _| {
             let _ = tell.send(());
             let _ = wait.recv();
         }));
-        node.runtime().inbox(RoomId(0)).put(ask).unwrap();
+        node.runtime().inbox(room).put(ask).unwrap();
         within(async { (&mut stopped).await.unwrap() }).await;
         Silence { _go_on: go_on }
     }

@@ -126,8 +126,7 @@ impl Inside<'_> {
 }
 
 impl SourceView {
-    /// Shows `bytes` bytes at `offset` of the pool, for a checksum at the sender.
-    #[allow(dead_code)] // For checksums.
+    /// Shows `bytes` bytes at `offset` of the pool, for a checksum at the receiver.
     pub(crate) fn with_bytes<R>(
         &self,
         offset: u64,
@@ -145,7 +144,6 @@ impl SourceView {
 
 impl Ticket {
     /// Shows `bytes` bytes at `offset` of the source's pool, for a checksum at the sender.
-    #[allow(dead_code)] // For checksums.
     pub(crate) fn with_source<R>(
         &self,
         offset: u64,

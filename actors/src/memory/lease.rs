@@ -89,7 +89,6 @@ impl ReadLease {
     }
 
     /// What a job reads through. Until it is gone the pages stay held.
-    #[allow(dead_code)] // For rooms that post jobs.
     pub(crate) fn source_view(&self) -> SourceView {
         SourceView::new(Arc::clone(&self.held))
     }
@@ -168,7 +167,6 @@ impl WriteLease {
 
     /// What a target is made of: lanes inside that target's gate may write these pages. Until it is
     /// gone this lease gives no slices, and its pages stay held.
-    #[allow(dead_code)] // For sessions that open gates.
     pub(crate) fn target_section(&mut self) -> TargetSection {
         TargetSection::new(Arc::clone(&self.held))
     }

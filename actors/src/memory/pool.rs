@@ -234,7 +234,6 @@ impl Pool {
         let Ok(shape) = Layout::from_size_align(bytes.saturating_add(ALIGN - 1), 1) else {
             return Err(bad(&layout, "is larger than the address space"));
         };
-        // Aligned by hand: for more than its usual alignment the allocator writes the zeros.
         // SAFETY: the size is not zero, since no factor of it is.
         let start = unsafe { std::alloc::alloc_zeroed(shape) };
         let Some(start) = NonNull::new(start) else {

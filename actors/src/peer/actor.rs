@@ -25,7 +25,7 @@ use crate::supervisor::actor::{PeerGone, PeerSays, SessionAnswers, SessionSays, 
 use crate::supervisor::early::Offer;
 use actix::{
     Actor, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, ResponseActFuture,
-    ResponseFuture, WrapFuture,
+    WrapFuture,
 };
 use kvroom_kernels::layout::PoolLayout;
 use std::collections::{BTreeMap, HashMap};
@@ -272,6 +272,9 @@ impl PeerActor {
 
     /// The number, the gate and the place in the queue: one step.
     fn open(&mut self, request: OpenRequest) {
+        if let Some(reason) = self.too_long(&request.claim) {
+            return self.not_opened(request, reason);
+        }
         let Some(link) = &mut self.link else {
             let reason = Reason::from(Code::SessionLost);
             return self.not_opened(request, reason);
@@ -322,6 +325,22 @@ impl PeerActor {
             },
         };
         self.say(room, says);
+    }
+
+    /// A claim that fits no frame ends its own room. In the session's queue it would end all of them.
+    fn too_long(&self, claim: &Claim) -> Option<Reason> {
+        let limit = self.node.limits.frame_bytes.min(wire::MAX);
+        let bytes = wire::claim_bytes(claim);
+        (bytes > limit).then(|| {
+            let pages: usize = claim.sections.iter().map(|s| s.pages.len()).sum();
+            Reason::new(
+                Code::LimitReached,
+                format!(
+                    "a claim of {pages} pages takes up to {bytes} bytes, limit frame_bytes = {limit}: \
+                     raise Limits::frame_bytes, or receive fewer pages in one room"
+                ),
+            )
+        })
     }
 
     fn not_opened(&mut self, request: OpenRequest, reason: Reason) {
@@ -537,7 +556,7 @@ impl Actor for PeerActor {
 }
 
 impl Handler<Attach> for PeerActor {
-    type Result = ResponseFuture<()>;
+    type Result = ResponseActFuture<Self, ()>;
 
     fn handle(&mut self, attach: Attach, ctx: &mut Context<Self>) -> Self::Result {
         let Attach {
@@ -582,13 +601,18 @@ impl Handler<Attach> for PeerActor {
                 })
             })
             .collect();
-        let watch = self.watch.clone();
-        Box::pin(async move {
+        let ready = async move {
             // Every shard knows the peer before it can hear from it.
             for shard in ready {
                 let _ = shard.await;
             }
-            watch.send_replace(PeerState::Up);
+        };
+        Box::pin(ready.into_actor(self).map(move |(), actor, _| {
+            if actor.link.is_none() || actor.transports != transport {
+                // Given up meanwhile: nobody would ever take the word back that it is up.
+                return;
+            }
+            actor.watch.send_replace(PeerState::Up);
             actix::spawn(async move {
                 while let Some(bytes) = rx.recv().await {
                     if me.send(Incoming { transport, bytes }).await.is_err() {
@@ -597,7 +621,7 @@ impl Handler<Attach> for PeerActor {
                 }
                 me.do_send(Closed { transport });
             });
-        })
+        }))
     }
 }
 

@@ -30,7 +30,7 @@ mod reader;
 #[cfg(test)]
 mod tests;
 
-pub use bounds::check;
+pub use bounds::{check, claim_bytes};
 pub use reader::FrameReader;
 
 /// No frame is longer than this, whatever [`Limits::frame_bytes`] says: 16 MiB.

@@ -117,6 +117,8 @@ pub(crate) enum ControlMsg {
 pub(crate) struct Known {
     pub(crate) info: PeerInfo,
     pub(crate) addr: Addr<PeerActor>,
+    /// Of that life; another life has others.
+    gates: Arc<GateTable>,
 }
 
 pub(crate) struct State {
@@ -195,7 +197,7 @@ impl State {
     }
 
     /// The peer of this greeting; a new life of it is a new peer.
-    fn peer(&mut self, theirs: &Hello) -> (PeerInfo, Addr<PeerActor>) {
+    fn peer(&mut self, theirs: &Hello, gates: &Arc<GateTable>) -> (PeerInfo, Addr<PeerActor>) {
         if let Some(known) = self.peers.get(&theirs.node) {
             if known.info.incarnation == theirs.incarnation {
                 return (known.info.clone(), known.addr.clone());
@@ -227,6 +229,7 @@ impl State {
         let known = Known {
             info: info.clone(),
             addr: addr.clone(),
+            gates: Arc::clone(gates),
         };
         // An older life's actor is let go of; it stops when the shards have let go of it too.
         self.peers.insert(theirs.node.clone(), known);
@@ -373,8 +376,11 @@ async fn try_connect(state: &Shared, name: &str) -> Result<Option<PeerInfo>, Con
         if state.stopping {
             return Err(ConnectError::Stopped);
         }
+        // A node that came back may be there before the old life's goodbye was read.
+        let there = state.hub.as_ref().and_then(|hub| hub.door(name));
         if let Some(known) = state.peers.get(name)
             && *known.info.state.borrow() == PeerState::Up
+            && there.is_none_or(|door| Arc::ptr_eq(&door.gates, &known.gates))
         {
             return Ok(Some(known.info.clone()));
         }
@@ -527,7 +533,7 @@ async fn finish(
         if state.stopping {
             return Err(ConnectError::Stopped);
         }
-        let (info, addr) = state.peer(&theirs);
+        let (info, addr) = state.peer(&theirs, &gates);
         (info, addr, state.pools_since(&mine))
     };
     let our_window = mine.credit;

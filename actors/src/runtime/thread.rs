@@ -61,9 +61,10 @@ pub enum NodeError {
 /// What was left when a node stopped.
 #[derive(Clone, Debug, Default)]
 pub struct StopReport {
-    /// Every room drained before the deadline.
+    /// Every room drained before the deadline. False too if a shard has died or did not answer.
     pub drained: bool,
-    /// Rooms whose memory could not be proven quiet: leaked, never unmapped.
+    /// Rooms whose memory could not be proven quiet: leaked, never unmapped. Those of a shard that
+    /// did not answer are not among them.
     pub leaked: Vec<RoomInfo>,
 }
 
@@ -447,14 +448,16 @@ impl Threads {
         node.jobs.close();
         let deadline = tokio::time::Instant::now() + node.deadlines.shutdown;
         let mut empty = Vec::new();
+        let mut drained = true;
         for inbox in inboxes {
             let (told, done) = oneshot::channel();
             let ask = Inbound::Ask(Box::new(move |shard, ctx| shard.shut_down(told, ctx)));
-            if inbox.put(ask).is_ok() {
-                empty.push(done);
+            match inbox.put(ask) {
+                Ok(()) => empty.push(done),
+                // It died, with whatever it held.
+                Err(_) => drained = false,
             }
         }
-        let mut drained = true;
         for done in empty {
             drained &= matches!(tokio::time::timeout_at(deadline, done).await, Ok(Ok(())));
         }
@@ -475,19 +478,27 @@ impl Threads {
             let _ = tokio::time::timeout(GRACE, goodbye).await;
         }
         let mut leaked = Vec::new();
-        for inbox in inboxes {
+        let mut all_answered = true;
+        for (shard, inbox) in inboxes.iter().enumerate() {
             let (reply, answer) = oneshot::channel();
             let ask = Inbound::Ask(Box::new(move |shard, _| {
                 let _ = reply.send(shard.rooms());
             }));
-            if inbox.put(ask).is_ok()
-                && let Ok(Ok(rooms)) = tokio::time::timeout(GRACE, answer).await
-            {
-                leaked.extend(rooms);
+            let asked = inbox.put(ask).is_ok();
+            match tokio::time::timeout(GRACE, answer).await {
+                Ok(Ok(rooms)) if asked => leaked.extend(rooms),
+                _ => {
+                    all_answered = false;
+                    tracing::error!(
+                        node = node.name,
+                        shard,
+                        "a shard does not answer at shutdown; what it holds is leaked, and not listed"
+                    );
+                }
             }
         }
-        // What drained when the lanes let go counts as drained.
-        drained |= leaked.is_empty();
+        // What drained when the lanes let go counts as drained; silence proves nothing.
+        drained |= all_answered && leaked.is_empty();
         // A lane that is stuck in a copy must not hold up the end: threads are joined beside, for
         // as long as the grace lasts.
         let arbiters: Vec<Arbiter> = self

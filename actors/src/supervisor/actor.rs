@@ -918,7 +918,10 @@ impl Actor for Shard {
         if !core.is_empty() {
             let lives: Vec<LifeId> = core.lives().map(|(life, _)| life).collect();
             for life in lives {
-                // Whoever waits for a chunk hears that it will not come.
+                // Whoever waits for the room or for a chunk hears that nothing will come.
+                if let Some(l) = core.life(life) {
+                    l.attached().shared.lost();
+                }
                 let leases = core.life_mut(life).into_iter().flat_map(|l| l.leases_mut());
                 leases.for_each(|(_, lent)| drop(lent.chunk.take()));
             }

@@ -2,7 +2,7 @@
 
 use super::io::{Input, Output, StartRefused};
 use crate::copy::schedule::Class;
-use crate::handle::{ChunkPromise, Landed, RoomShared};
+use crate::handle::{ChunkPromise, Landed, RoomPromise, RoomShared};
 use crate::ids::{PoolId, Tick};
 use crate::memory::{CancelFlag, Closing, Lease, OpenGate, Witness};
 use crate::peer::message::{AuxRow, Part, Trace};
@@ -95,7 +95,7 @@ pub(crate) enum Gate {
 
 /// What is kept with a life.
 pub struct Attached {
-    pub(crate) shared: Arc<RoomShared>,
+    pub(crate) shared: RoomPromise,
     pub(crate) reply: Option<StartReply>,
     /// Counts against the node's limit until the life is over.
     pub(crate) _permit: OwnedSemaphorePermit,
@@ -154,7 +154,7 @@ impl Attached {
             posted: false,
         };
         Attached {
-            shared,
+            shared: RoomPromise::new(shared),
             reply: Some(reply),
             _permit: permit,
             class,
@@ -187,7 +187,7 @@ impl Attached {
             landed,
         };
         Attached {
-            shared,
+            shared: RoomPromise::new(shared),
             reply: Some(reply),
             _permit: permit,
             class,

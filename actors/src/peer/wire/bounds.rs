@@ -82,9 +82,20 @@ pub(super) fn check_hello(hello: &Hello) -> Result<(), WireError> {
 /// About how many bytes of a body are not fixed; a hint for the buffer.
 pub(super) fn encoded_hint(body: &Body) -> usize {
     match body {
-        Body::Claim(claim) => claim.sections.iter().map(|s| 10 + 4 * s.pages.len()).sum(),
+        Body::Claim(claim) => sections_bytes(claim),
         _ => 0,
     }
+}
+
+/// What a frame with this claim takes at most.
+pub fn claim_bytes(claim: &Claim) -> usize {
+    // All else in it has a fixed size, which is less.
+    const FIXED: usize = 256;
+    FIXED + sections_bytes(claim)
+}
+
+fn sections_bytes(claim: &Claim) -> usize {
+    claim.sections.iter().map(|s| 10 + 4 * s.pages.len()).sum()
 }
 
 fn number(number: ClaimNo) -> Result<(), String> {

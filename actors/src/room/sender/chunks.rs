@@ -43,6 +43,18 @@ impl Chunks {
         self.0.get_or_insert_default().push(chunk, receivers)
     }
 
+    /// Whether this very chunk was pushed before: same place, same pages.
+    pub(super) fn has(&self, chunk: &Chunk) -> bool {
+        let held = self
+            .0
+            .as_ref()
+            .and_then(|all| all.pushed.get(&place(chunk)));
+        held.is_some_and(|held| {
+            let held = &held.chunk;
+            held.tokens == chunk.tokens && held.layers == chunk.layers && held.pages == chunk.pages
+        })
+    }
+
     /// Where a chunk ended inside a page.
     pub(super) fn ragged(&self) -> Option<u64> {
         self.0.as_ref()?.ragged

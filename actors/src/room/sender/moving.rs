@@ -139,7 +139,9 @@ impl Moving {
 
     fn push<W>(&mut self, chunk: Chunk, out: &mut Vec<Effect<W>>) -> Verdict {
         let no = chunk.no;
-        let problem = if let Some(finish) = self.finish {
+        let problem = if let Some(finish) = self.finish
+            && !self.chunks.has(&chunk)
+        {
             Err(format!(
                 "chunk {}: pushed after finish({})",
                 no.0, finish.total

@@ -133,6 +133,28 @@ fn a_chunk_repeated_with_the_same_pages_changes_nothing_and_its_lease_goes_back(
 }
 
 #[test]
+fn a_chunk_repeated_after_finish_changes_nothing_and_a_new_one_ends_the_room() {
+    let finish = Event::Finish {
+        total: TOTAL,
+        aux: true,
+    };
+    let mut b = Bench::sender(1).with([bind(LEG, claim(1, 0, 0)), push(0..4, 0), finish]);
+    let before = b.room.clone();
+    let out = b.tell(push(0..4, 1));
+    assert_eq!(
+        out,
+        [
+            Effect::Note(Note::RepeatedChunk),
+            Effect::ReleaseChunk(ChunkNo(1))
+        ]
+    );
+    assert_eq!(b.room, before);
+    let out = b.tell(push(1..2, 2));
+    assert_eq!(outcome(&out), Some(Code::BadChunk));
+    assert!(text(&out).contains("pushed after finish(7)"), "{out:?}");
+}
+
+#[test]
 fn a_chunk_repeated_with_other_pages_ends_the_room() {
     let mut b = Bench::sender(1).with([push(0..4, 0)]);
     let out = b.tell(Event::Push(chunk_at(1, 0..4, 50)));
