@@ -416,3 +416,25 @@ async fn aborts_by_room_peer_tag_and_all_end_those_rooms_and_no_others() {
     other.quiet().await;
     duo.end().await;
 }
+
+#[tokio::test]
+async fn a_batch_over_the_limit_of_rooms_is_started_as_far_as_there_is_room_and_does_not_wait() {
+    let limits = kvroom::Limits {
+        rooms: 3,
+        ..kvroom::Limits::default()
+    };
+    let node = kvroom::Node::builder("batch")
+        .limits(limits)
+        .start()
+        .await
+        .unwrap();
+    let batch = (0..5).map(|id| node.send(kvroom::RoomId(id))).collect();
+    let started = node.start_sends(batch).await;
+    assert_eq!(started.iter().filter(|room| room.is_ok()).count(), 3);
+    for refused in started.iter().skip(3) {
+        let text = refused.as_ref().unwrap_err().to_string();
+        assert!(text.contains("rooms = 3"), "{text}");
+    }
+    drop(started);
+    node.shutdown().await;
+}

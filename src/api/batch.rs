@@ -1,10 +1,11 @@
 //! Starting many rooms with one message to each shard.
 
+use super::error::StartErrorKind;
 use super::node::Node;
 use kvroom_actors::ids::RoomId;
 use kvroom_actors::supervisor::actor::{Inbound, Inbox};
 use std::sync::Arc;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 
 /// Messages that wait to be handed over together.
 #[derive(Debug, Default)]
@@ -30,14 +31,23 @@ impl Batch {
     }
 }
 
-/// Room for one room. Before it waits for others to end, what was batched is handed over.
-pub(super) async fn admit(node: &Node, batch: Option<&mut Batch>) -> Option<OwnedSemaphorePermit> {
-    let rooms = &node.shared().rooms;
-    if let Ok(permit) = Arc::clone(rooms).try_acquire_owned() {
-        return Some(permit);
+/// Room for one room. A room by itself waits for it; a batch does not: what it would wait for may be
+/// held by its own rooms, whose handles the caller does not have yet.
+pub(super) async fn admit(
+    node: &Node,
+    batched: bool,
+) -> Result<OwnedSemaphorePermit, StartErrorKind> {
+    let rooms = Arc::clone(&node.shared().rooms);
+    if !batched {
+        let permit = rooms.acquire_owned().await;
+        return permit.map_err(|_| StartErrorKind::NodeStopped);
     }
-    if let Some(batch) = batch {
-        batch.flush();
-    }
-    Arc::clone(rooms).acquire_owned().await.ok()
+    rooms.try_acquire_owned().map_err(|error| match error {
+        TryAcquireError::Closed => StartErrorKind::NodeStopped,
+        TryAcquireError::NoPermits => StartErrorKind::LimitReached {
+            limit: "rooms",
+            value: node.shared().limits.rooms as u64,
+            advice: "start the rest of the batch again when rooms have ended".into(),
+        },
+    })
 }

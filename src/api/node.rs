@@ -221,7 +221,8 @@ impl Node {
     }
 
     /// Starts many decode rooms with one wait. Answers are in the order of the batch; builders of
-    /// other nodes start there.
+    /// other nodes start there. A batch does not wait for room: what is over [`Limits::rooms`] is
+    /// refused with `LimitReached`, its leases handed back.
     pub async fn start_receives(
         &self,
         batch: Vec<ReceiveBuilder>,
@@ -244,7 +245,8 @@ impl Node {
         started
     }
 
-    /// Starts many prefill rooms with one wait. Answers are in the order of the batch.
+    /// Starts many prefill rooms with one wait. Answers are in the order of the batch. A batch does
+    /// not wait for room: what is over [`Limits::rooms`] is refused with `LimitReached`.
     pub async fn start_sends(&self, batch: Vec<SendBuilder>) -> Vec<Result<SendRoom, StartError>> {
         let mut launched = Vec::with_capacity(batch.len());
         let mut together = Batch::default();

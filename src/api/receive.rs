@@ -195,11 +195,12 @@ impl ReceiveBuilder {
 
     pub(super) async fn launch(
         self,
-        mut batch: Option<&mut Batch>,
+        batch: Option<&mut Batch>,
     ) -> Result<Launched<ReceiveRoom>, StartError> {
         let node = self.node.clone();
-        let Some(permit) = admit(&node, batch.as_deref_mut()).await else {
-            return Err(self.refuse(StartErrorKind::NodeStopped));
+        let permit = match admit(&node, batch.is_some()).await {
+            Ok(permit) => permit,
+            Err(kind) => return Err(self.refuse(kind)),
         };
         let pools = Arc::clone(&node.shared().pools.borrow());
         let (draft, terms) = match self.check(&pools) {

@@ -113,7 +113,7 @@ impl SendBuilder {
     /// Hands the room to its shard, without waiting for the answer.
     pub(super) async fn launch(
         self,
-        mut batch: Option<&mut Batch>,
+        batch: Option<&mut Batch>,
     ) -> Result<Launched<SendRoom>, StartErrorKind> {
         let node = self.node;
         let shared_node = node.shared();
@@ -136,9 +136,7 @@ impl SendBuilder {
                 ),
             });
         }
-        let permit = admit(&node, batch.as_deref_mut())
-            .await
-            .ok_or(StartErrorKind::NodeStopped)?;
+        let permit = admit(&node, batch.is_some()).await?;
         let shared = Arc::new(RoomShared::default());
         let (reply, answer) = oneshot::channel();
         let (life, since) = (shared_node.new_life(), shared_node.now());

@@ -17,6 +17,7 @@ use super::session::{Admit, Received, Session, SessionLimits};
 use super::terms::{LocalPool, terms_of};
 use super::wire::{self, Bounds, FrameReader};
 use crate::ids::{ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, PoolId, RoomId};
+use crate::limits::Limits;
 use crate::memory::{GateTable, Target, Withdrawn};
 use crate::reason::{Code, Reason};
 use crate::room::event::LegTerms;
@@ -467,6 +468,7 @@ impl PeerActor {
                     },
                 );
                 let pages = claim.sections.iter().map(|s| s.pages.len() as u64).sum();
+                let terms = over_limits(&claim, pages, &self.node.limits).map_or(terms, Err);
                 let (tag, gate, checksum) = (claim.tag, claim.gate, claim.checksum);
                 let deadline_ms = claim.deadline_ms;
                 tracing::debug!(room = %tag.room, peer = self.name, trace = ?claim.trace, "claim arrived");
@@ -542,6 +544,23 @@ impl PeerActor {
 
 type Batches = Vec<Vec<FromPeer>>;
 
+/// Why a claim is too large for this node. Nodes may have different limits: it costs that claim, and
+/// not the session.
+fn over_limits(claim: &Claim, pages: u64, limits: &Limits) -> Option<Reason> {
+    let over = |limit, value: u64, given: u64| {
+        let text =
+            format!("limit {limit} = {value} of the sender is reached: the claim has {given}");
+        Some(Reason::new(Code::LimitReached, text))
+    };
+    if claim.receivers > limits.receivers {
+        return over("receivers", limits.receivers.into(), claim.receivers.into());
+    }
+    if pages > limits.pages_per_claim as u64 {
+        return over("pages_per_claim", limits.pages_per_claim as u64, pages);
+    }
+    None
+}
+
 fn violation(text: String) -> Reason {
     Reason::new(Code::ProtocolViolation, text).from_peer()
 }
@@ -585,7 +604,13 @@ impl Handler<Attach> for PeerActor {
             tx: pipe.tx,
             give: pipe.give,
             spare: pipe.spare,
-            reader: FrameReader::new(Bounds::from(&self.node.limits)),
+            reader: FrameReader::new(Bounds {
+                // A claim that is over this node's other limits is well formed: it is refused by
+                // itself, in `deliver`.
+                pages_per_claim: usize::MAX,
+                receivers: u16::MAX,
+                ..Bounds::from(&self.node.limits)
+            }),
             pools: theirs.pools.into_iter().collect(),
             blocked: false,
         });

@@ -461,8 +461,11 @@ impl Threads {
         for done in empty {
             drained &= matches!(tokio::time::timeout_at(deadline, done).await, Ok(Ok(())));
         }
+        // One grace for all lanes and goodbyes, one for all shards' lists, one for the threads:
+        // shutdown stays bounded with any number of peers.
+        let last_word = tokio::time::Instant::now() + GRACE;
         for (lane, _) in &self.lanes {
-            let _ = tokio::time::timeout_at(deadline + GRACE, lane.send(Drain)).await;
+            let _ = tokio::time::timeout_at(last_word, lane.send(Drain)).await;
         }
         let peers: Vec<_> = {
             let state = state.borrow();
@@ -475,8 +478,9 @@ impl Threads {
                 bye: Some(drained),
                 for_good: true,
             });
-            let _ = tokio::time::timeout(GRACE, goodbye).await;
+            let _ = tokio::time::timeout_at(last_word, goodbye).await;
         }
+        let listed_by = tokio::time::Instant::now() + GRACE;
         let mut leaked = Vec::new();
         let mut all_answered = true;
         for (shard, inbox) in inboxes.iter().enumerate() {
@@ -485,7 +489,7 @@ impl Threads {
                 let _ = reply.send(shard.rooms());
             }));
             let asked = inbox.put(ask).is_ok();
-            match tokio::time::timeout(GRACE, answer).await {
+            match tokio::time::timeout_at(listed_by, answer).await {
                 Ok(Ok(rooms)) if asked => leaked.extend(rooms),
                 _ => {
                     all_answered = false;
@@ -522,5 +526,6 @@ impl Threads {
     }
 }
 
-/// How long each last word may take once the deadline has passed.
+/// How long the last words of one kind may take together once rooms have drained or the deadline
+/// has passed.
 const GRACE: Duration = Duration::from_secs(1);
