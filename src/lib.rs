@@ -42,7 +42,7 @@
 //! # Rules worth knowing
 //!
 //! - A key (room id and attempt) is used once. A retry uses the next attempt, at once, even while
-//!   the memory of the first is still draining. The last million keys are remembered per node;
+//!   the memory of the first is still draining. The last million keys are remembered per shard;
 //!   beyond that the caller's own ids must be unique.
 //! - `abort` never blocks, and dropping a handle aborts its room ([`SendRoom::detach`] and
 //!   [`ReceiveRoom::detach`] let it go on). Neither frees memory under a copy.

@@ -10,6 +10,7 @@ use crate::ids::{LegNo, LifeId};
 use crate::runtime::stats::Stats;
 use actix::{Actor, AsyncContext, Context, Handler, Message};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -117,7 +118,9 @@ impl Lane {
                             self.due.push((at, due));
                         }
                     }
-                    let step = job.step(budget);
+                    // A panic costs the job, not the lane that all rooms share.
+                    let step = catch_unwind(AssertUnwindSafe(|| job.step(budget)))
+                        .unwrap_or_else(|_| job.broke());
                     if let Some(bytes) = job.news() {
                         let id = job.ticket().id();
                         (self.progress)(id.life, id.leg, bytes);

@@ -201,6 +201,17 @@ impl Job {
         })
     }
 
+    /// The job panicked; nothing more is tried.
+    pub(crate) fn broke(&mut self) -> Step {
+        tracing::error!(job = ?self.ticket.id(), "a copy job panicked");
+        self.ticket
+            .errored("the copy panicked; this is a defect of kvroom, the log has its message");
+        Step {
+            bytes: 0,
+            over: true,
+        }
+    }
+
     /// The lane does not take the job.
     pub fn refuse(mut self, why: &str) {
         self.ticket.errored(why);
