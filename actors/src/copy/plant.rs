@@ -85,6 +85,8 @@ impl Brake {
         let mut braking = self.lock();
         braking.pass = pieces;
         braking.releases += 1;
+        // They are let go of now, even if they have not run yet.
+        braking.held = 0;
         self.0.1.notify_all();
     }
 
@@ -114,7 +116,6 @@ impl Brake {
                 .wait(braking)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        braking.held -= 1;
     }
 }
 
