@@ -280,6 +280,21 @@ impl<'a> Writer<'a> {
         rooms
     }
 
+    /// Cuts the longest of these rooms until all fit the pools together: rooms that wait for pages
+    /// are not in flight when the others are.
+    fn fit(&mut self, rooms: &[usize]) {
+        let most = (POOL_PAGES / 4 * 3 / rooms.len().max(1) as u32).max(PROBE_PAGES);
+        let page_tokens = u64::from(self.load.page_tokens);
+        for &room in rooms {
+            if let Some(spec) = self.rooms.get_mut(room)
+                && spec.turn.pages > most
+            {
+                spec.turn.pages = most;
+                spec.turn.tokens = u64::from(most + spec.turn.skip_pages) * page_tokens;
+            }
+        }
+    }
+
     fn start(&mut self, rooms: &[usize]) {
         let starts = rooms
             .iter()
@@ -330,6 +345,7 @@ impl<'a> Writer<'a> {
         self.start(&second);
         self.await_answered(&second);
         let mut last = self.turn(2);
+        self.fit(&last);
         let starts: Vec<Start> = last
             .iter()
             .map(|&room| Start {
