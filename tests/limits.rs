@@ -438,3 +438,37 @@ async fn a_batch_over_the_limit_of_rooms_is_started_as_far_as_there_is_room_and_
     drop(started);
     node.shutdown().await;
 }
+
+#[tokio::test]
+async fn the_largest_limits_and_deadlines_are_taken_as_none() {
+    let node = kvroom::Node::builder("large")
+        .limits(kvroom::Limits {
+            chunks_in_flight: usize::MAX,
+            ..kvroom::Limits::default()
+        })
+        .deadlines(kvroom::Deadlines {
+            shutdown: std::time::Duration::MAX,
+            ..kvroom::Deadlines::default()
+        })
+        .start()
+        .await
+        .unwrap();
+    let room = node.send(kvroom::RoomId(1)).start().await.unwrap();
+    drop(room.reserve().await.unwrap());
+    assert!(node.shutdown().await.drained);
+}
+
+#[tokio::test]
+async fn an_empty_range_of_layers_is_refused_here_and_costs_no_session() {
+    let hub = kvroom::LocalHub::new();
+    let prefill = kvroom::Node::builder("p").hub(&hub).start().await.unwrap();
+    let decode = kvroom::Node::builder("d").hub(&hub).start().await.unwrap();
+    let peer = decode.connect("local://p").await.unwrap();
+    let room = decode.receive(kvroom::RoomId(1));
+    #[allow(clippy::reversed_empty_ranges)]
+    let error = room.from_layers(&peer, 9..1).start().await.unwrap_err();
+    assert!(error.to_string().contains("9..1"), "{error}");
+    assert_eq!(peer.is_up(), Ok(()));
+    decode.shutdown().await;
+    prefill.shutdown().await;
+}

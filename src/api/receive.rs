@@ -422,6 +422,13 @@ impl ReceiveBuilder {
         let mut legs = Vec::with_capacity(self.from.len());
         let mut everything = Coverage::new();
         for (i, (_, part)) in self.from.iter().enumerate() {
+            if let Part::Layers { first, end } = part
+                && first >= end
+            {
+                return Err(StartErrorKind::BadRequest(format!(
+                    "sender {i} covers layers {first}..{end}, which is none"
+                )));
+            }
             let mut wanted = Coverage::new();
             for (section, lease) in (0..).zip(&self.leases) {
                 let (layers, pages) = (lease.pool().layout().layers, lease.pages().len() as u32);

@@ -442,8 +442,15 @@ impl SendRoom {
     }
 
     fn window(&self) -> &Arc<Semaphore> {
-        self.window
-            .get_or_init(|| Arc::new(Semaphore::new(self.node.shared().limits.chunks_in_flight)))
+        self.window.get_or_init(|| {
+            Arc::new(Semaphore::new(
+                self.node
+                    .shared()
+                    .limits
+                    .chunks_in_flight
+                    .min(Semaphore::MAX_PERMITS),
+            ))
+        })
     }
 
     /// Its life on this node, for tests.

@@ -301,6 +301,8 @@ fn check(config: &NodeConfig) -> Result<(), NodeError> {
         (limits.gates, "Limits::gates"),
         (limits.chunks_in_flight, "Limits::chunks_in_flight"),
         (limits.jobs_per_lane, "Limits::jobs_per_lane"),
+        (limits.frame_bytes, "Limits::frame_bytes"),
+        (limits.claims_per_peer as usize, "Limits::claims_per_peer"),
     ] {
         if value == 0 {
             return Err(NodeError::Zero(field));
@@ -446,7 +448,12 @@ impl Threads {
         // Whoever waits for room hears that there will be none.
         node.rooms.close();
         node.jobs.close();
-        let deadline = tokio::time::Instant::now() + node.deadlines.shutdown;
+        // A deadline beyond a century is none; an instant cannot hold every duration.
+        let patience = node
+            .deadlines
+            .shutdown
+            .min(Duration::from_secs(100 * 365 * 86_400));
+        let deadline = tokio::time::Instant::now() + patience;
         let mut empty = Vec::new();
         let mut drained = true;
         for inbox in inboxes {
