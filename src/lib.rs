@@ -68,7 +68,9 @@ pub use kvroom_actors::memory::{
 };
 pub use kvroom_actors::reason::{Code, Reason, Side};
 pub use kvroom_actors::room::{Outcome, StateName};
-pub use kvroom_actors::runtime::{ConnectError, LocalHub, NodeError, PoolChangeError};
+pub use kvroom_actors::runtime::{
+    ClusterKey, ConnectError, KeyTooShort, LocalHub, Net, NodeError, PeerState, PoolChangeError,
+};
 pub use kvroom_actors::supervisor::spent::Spent;
 pub use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};
 

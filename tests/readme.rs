@@ -38,6 +38,8 @@ fn every_limit_is_in_the_table_with_its_default() {
         frame_bytes,
         frames_unacknowledged,
         jobs_per_lane,
+        greetings,
+        data_frame_bytes,
     } = Limits::default();
     let expected = [
         ("rooms", rooms as u64),
@@ -53,6 +55,8 @@ fn every_limit_is_in_the_table_with_its_default() {
         ("frame_bytes", frame_bytes as u64),
         ("frames_unacknowledged", frames_unacknowledged as u64),
         ("jobs_per_lane", jobs_per_lane as u64),
+        ("greetings", greetings as u64),
+        ("data_frame_bytes", data_frame_bytes as u64),
     ];
     let said: Vec<(String, u64)> = table("Limit")
         .into_iter()
@@ -68,6 +72,12 @@ fn every_deadline_is_in_the_table_with_its_default() {
         stall,
         drain,
         early_claim,
+        connect,
+        ping,
+        liveness,
+        resume,
+        backoff_first,
+        backoff_most,
         shutdown,
     } = Deadlines::default();
     let expected = [
@@ -75,13 +85,22 @@ fn every_deadline_is_in_the_table_with_its_default() {
         ("stall", stall),
         ("drain", drain),
         ("early_claim", early_claim),
+        ("connect", connect),
+        ("ping", ping),
+        ("liveness", liveness),
+        ("resume", resume),
+        ("backoff_first", backoff_first),
+        ("backoff_most", backoff_most),
         ("shutdown", shutdown),
     ];
     let said: Vec<(String, Duration)> = table("Deadline")
         .into_iter()
         .map(|(name, value)| {
-            let seconds = value.strip_suffix(" s").unwrap().parse().unwrap();
-            (name, Duration::from_secs(seconds))
+            let duration = match value.strip_suffix(" ms") {
+                Some(ms) => Duration::from_millis(ms.parse().unwrap()),
+                None => Duration::from_secs(value.strip_suffix(" s").unwrap().parse().unwrap()),
+            };
+            (name, duration)
         })
         .collect();
     assert_eq!(said, expected.map(|(name, value)| (name.to_owned(), value)));

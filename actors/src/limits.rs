@@ -36,6 +36,11 @@ pub struct Limits {
     pub frames_unacknowledged: usize,
     /// Jobs that may wait on one copy lane.
     pub jobs_per_lane: usize,
+    /// Connections whose greeting is not over yet. One more puts the oldest out, so that strangers
+    /// who say nothing keep nobody out.
+    pub greetings: usize,
+    /// Payload bytes of one data frame on a network fabric. A longer one from a peer ends its session.
+    pub data_frame_bytes: usize,
 }
 
 impl Default for Limits {
@@ -54,6 +59,8 @@ impl Default for Limits {
             frame_bytes: 8 << 20,
             frames_unacknowledged: 1 << 20,
             jobs_per_lane: 1 << 20,
+            greetings: 256,
+            data_frame_bytes: 1 << 20,
         }
     }
 }
@@ -69,6 +76,19 @@ pub struct Deadlines {
     pub drain: Duration,
     /// How long a claim waits for the local `send`.
     pub early_claim: Duration,
+    /// How long a connection may take until its greeting is over, and `connect` until it gives up.
+    pub connect: Duration,
+    /// A peer that was silent for this long is asked whether it is there.
+    pub ping: Duration,
+    /// A connection on which nothing came for this long, though asked for, is given up. Time in which
+    /// this process did not run does not count.
+    pub liveness: Duration,
+    /// How long a session without a connection is kept, to be resumed by the same two incarnations.
+    pub resume: Duration,
+    /// First wait before a lost peer is connected to again; each failure doubles it.
+    pub backoff_first: Duration,
+    /// Longest such wait.
+    pub backoff_most: Duration,
     /// How long shutdown waits for rooms to drain before it leaks what is left, and says so.
     pub shutdown: Duration,
 }
@@ -80,6 +100,12 @@ impl Default for Deadlines {
             stall: Duration::from_secs(15),
             drain: Duration::from_secs(5),
             early_claim: Duration::from_secs(60),
+            connect: Duration::from_secs(5),
+            ping: Duration::from_secs(1),
+            liveness: Duration::from_secs(5),
+            resume: Duration::from_secs(10),
+            backoff_first: Duration::from_millis(50),
+            backoff_most: Duration::from_secs(2),
             shutdown: Duration::from_secs(10),
         }
     }

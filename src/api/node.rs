@@ -13,7 +13,8 @@ use kvroom_actors::reason::{Code, Reason};
 use kvroom_actors::runtime::PeerState;
 use kvroom_actors::runtime::shared::NodeShared;
 use kvroom_actors::runtime::{
-    ConnectError, LocalHub, NodeConfig, NodeError, PeerInfo, PoolChangeError, Runtime,
+    ClusterKey, ConnectError, LocalHub, Net, NodeConfig, NodeError, PeerInfo, PoolChangeError,
+    Runtime,
 };
 use kvroom_actors::supervisor::actor::{Inbound, Inbox, Shard, ShardContext};
 use kvroom_actors::supervisor::info;
@@ -63,8 +64,19 @@ impl Peer {
     pub fn is_up(&self) -> Result<(), String> {
         match &*self.info.state.borrow() {
             PeerState::Up => Ok(()),
-            PeerState::Down(why) => Err(why.clone()),
+            PeerState::Resuming(why) | PeerState::Down(why) => Err(why.clone()),
         }
+    }
+
+    /// Whether there is a session now, and whether one that lost its connection may still go on.
+    pub fn state(&self) -> PeerState {
+        self.info.state.borrow().clone()
+    }
+
+    /// Waits until there is a session. False if this life of the peer is over for good.
+    pub async fn wait_up(&self) -> bool {
+        let mut state = self.info.state.clone();
+        state.wait_for(|s| *s == PeerState::Up).await.is_ok()
     }
 
     /// The number by which the node's rooms know it.
@@ -87,6 +99,26 @@ impl NodeBuilder {
     /// Where other nodes of this process find it, and it them.
     pub fn hub(mut self, hub: &LocalHub) -> Self {
         self.config.hub = Some(hub.clone());
+        self
+    }
+
+    /// Listens here for other nodes: `tcp://HOST:PORT` (port 0 for any free one) or `unix:///PATH`.
+    /// May be called more than once.
+    pub fn listen(mut self, address: &str) -> Self {
+        self.config.net.listen.push(address.to_owned());
+        self
+    }
+
+    /// The secret that all nodes of the cluster share. Without one, whoever can reach an address of
+    /// this node is a peer.
+    pub fn cluster_key(mut self, key: ClusterKey) -> Self {
+        self.config.net.key = Some(key);
+        self
+    }
+
+    /// Everything about connections to other processes; overwrites `listen` and `cluster_key`.
+    pub fn net(mut self, net: Net) -> Self {
+        self.config.net = net;
         self
     }
 
@@ -169,8 +201,19 @@ impl Node {
         self.shared().incarnation
     }
 
-    /// Opens a session with another node (`local://NAME` in the same hub), or gives the one there
-    /// is.
+    /// Where this node listens, with the ports that it was given.
+    pub fn addresses(&self) -> &[String] {
+        self.runtime.addresses()
+    }
+
+    /// The newest life of a node by its name, if this one has met it.
+    pub async fn peer(&self, name: &str) -> Option<Peer> {
+        self.peers().await.into_iter().find(|p| p.name() == name)
+    }
+
+    /// Opens a session with another node, or gives the one there is: `tcp://HOST:PORT`,
+    /// `unix:///PATH`, or `local://NAME` in the same hub. A session over a socket is connected to
+    /// again by itself when its connection is lost, until `disconnect`.
     ///
     /// # Errors
     /// See [`ConnectError`].

@@ -8,6 +8,23 @@
 //! | [`local`] | memcpy within the process | in the process | one piece |
 
 pub mod local;
+#[allow(dead_code)]
+pub(crate) mod stream;
+#[allow(dead_code)]
+pub(crate) mod tcp;
+
+use crate::memory::GateTable;
+use std::sync::Arc;
+
+/// How bytes get to one life of a peer.
+#[derive(Clone, Debug)]
+pub(crate) enum PeerRoute {
+    /// It is in this process; these are its gates.
+    Local(Arc<GateTable>),
+    /// It is in another process.
+    #[allow(dead_code)]
+    Tcp(tcp::TcpRoute),
+}
 
 /// Why a piece did not land, or not all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

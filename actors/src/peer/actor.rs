@@ -16,9 +16,10 @@ use super::pipe::PipeEnd;
 use super::session::{Admit, Received, Session, SessionLimits};
 use super::terms::{LocalPool, terms_of};
 use super::wire::{self, Bounds, FrameReader};
+use crate::fabric::PeerRoute;
 use crate::ids::{ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, PoolId, RoomId};
 use crate::limits::Limits;
-use crate::memory::{GateTable, Target, Withdrawn};
+use crate::memory::{Target, Withdrawn};
 use crate::reason::{Code, Reason};
 use crate::room::event::LegTerms;
 use crate::runtime::shared::{NodeShared, Pools};
@@ -66,7 +67,7 @@ pub(crate) struct Attach {
     pub(crate) pipe: PipeEnd,
     pub(crate) theirs: Hello,
     pub(crate) our_window: u32,
-    pub(crate) gates: Arc<GateTable>,
+    pub(crate) route: PeerRoute,
 }
 
 /// The session ends: because this node says so, or the other one did.
@@ -143,7 +144,10 @@ pub(crate) struct PeerActor {
 pub enum PeerState {
     /// A session is up.
     Up,
-    /// There is none; the text says why.
+    /// The connection is lost, and the session is kept: rooms go on when the same two incarnations
+    /// meet again in time.
+    Resuming(String),
+    /// There is no session; the text says why.
     Down(String),
 }
 
@@ -582,7 +586,7 @@ impl Handler<Attach> for PeerActor {
             pipe,
             theirs,
             our_window,
-            gates,
+            route,
         } = attach;
         self.give_up(Reason::new(
             Code::SessionLost,
@@ -622,7 +626,7 @@ impl Handler<Attach> for PeerActor {
                 s.send(ShardPeer {
                     peer: self.me,
                     addr: me.clone(),
-                    gates: gates.clone(),
+                    route: route.clone(),
                 })
             })
             .collect();

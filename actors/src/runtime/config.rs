@@ -3,6 +3,7 @@
 use crate::limits::{Deadlines, Limits};
 use crate::memory::Pool;
 use crate::runtime::hub::LocalHub;
+use crate::runtime::net::Net;
 
 /// Everything a node needs to start.
 #[derive(Clone, Debug)]
@@ -11,6 +12,8 @@ pub struct NodeConfig {
     pub name: String,
     /// Its pools, in the order that gives them their ids.
     pub pools: Vec<Pool>,
+    /// How it talks to other processes.
+    pub net: Net,
     /// Where other nodes of the process find it.
     pub hub: Option<LocalHub>,
     /// Shards; `None` for one on up to four cores, a quarter of the cores beyond.
@@ -35,6 +38,7 @@ impl NodeConfig {
         NodeConfig {
             name: name.into(),
             pools: Vec::new(),
+            net: Net::default(),
             hub: None,
             shards: None,
             lanes: 1,

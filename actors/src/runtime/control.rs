@@ -2,6 +2,7 @@
 
 use super::hub::{Door, Knock, LocalHub};
 use super::shared::{NamedPool, NodeShared, Pools};
+use crate::fabric::PeerRoute;
 use crate::ids::{Incarnation, PeerRef, PoolId};
 use crate::memory::{GateTable, Pool};
 use crate::peer::actor::{Attach, GiveUp, PeerActor, PeerState, PoolsChanged};
@@ -541,7 +542,7 @@ async fn finish(
         pipe,
         theirs,
         our_window,
-        gates,
+        route: PeerRoute::Local(gates),
     };
     let attached = addr.send(attach);
     // Behind the transport, and before anybody is told that it is there.

@@ -15,6 +15,7 @@
 pub mod config;
 pub(crate) mod control;
 pub mod hub;
+pub mod net;
 pub mod shared;
 pub mod stats;
 mod thread;
@@ -23,4 +24,5 @@ pub use crate::peer::actor::PeerState;
 pub use config::NodeConfig;
 pub use control::{ConnectError, PeerInfo, PoolChangeError};
 pub use hub::LocalHub;
+pub use net::{ClusterKey, KeyTooShort, Net};
 pub use thread::{NodeError, Runtime, StopReport};

@@ -161,6 +161,11 @@ impl Runtime {
         &self.shared
     }
 
+    /// Where it listens.
+    pub fn addresses(&self) -> &[String] {
+        &[]
+    }
+
     /// The shard of a room.
     pub fn inbox(&self, room: RoomId) -> &Inbox {
         &self.inboxes[NodeShared::shard_of(room, self.inboxes.len())]

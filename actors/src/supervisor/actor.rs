@@ -12,12 +12,12 @@ use super::timers::{Clock, Running, Timers};
 use crate::copy::actor::{Lane, LaneWork};
 use crate::copy::job::{Job, Place};
 use crate::copy::sum::{SumJob, SumReply, SumSection};
+use crate::fabric::PeerRoute;
 use crate::fabric::local::LocalRoute;
 use crate::handle::{Back, ChunkBack};
 use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, Tick};
 use crate::memory::{
-    Doorbell, GateTable, JobBack, JobId, Lease, OpenGate, Target, Ticket, TicketSink, Withdrawn,
-    Witness,
+    Doorbell, JobBack, JobId, Lease, OpenGate, Target, Ticket, TicketSink, Withdrawn, Witness,
 };
 use crate::peer::actor::{Command, Commands, FromPeer, OpenRequest, PeerActor};
 use crate::peer::message::{Claim, ClaimTag, Section};
@@ -125,7 +125,7 @@ pub struct Shard {
 
 struct PeerLink {
     addr: Addr<PeerActor>,
-    gates: Arc<GateTable>,
+    route: PeerRoute,
 }
 
 /// Where this shard's tickets come back to.
@@ -199,7 +199,7 @@ pub(crate) enum SessionSays {
 pub(crate) struct ShardPeer {
     pub(crate) peer: PeerRef,
     pub(crate) addr: Addr<PeerActor>,
-    pub(crate) gates: Arc<GateTable>,
+    pub(crate) route: PeerRoute,
 }
 
 #[derive(Message)]
@@ -748,7 +748,11 @@ impl Shard {
             },
         };
         let ticket = Ticket::new(id, view, cancel, sink);
-        let route = LocalRoute::new(Arc::clone(&self.peers.get(&peer)?.gates), gate, number);
+        let gates = match &self.peers.get(&peer)?.route {
+            PeerRoute::Local(gates) => Arc::clone(gates),
+            PeerRoute::Tcp(_) => return None,
+        };
+        let route = LocalRoute::new(gates, gate, number);
         Some((class, Job::new(ticket, route, layout, place, checksum)))
     }
 
@@ -1041,7 +1045,7 @@ impl Handler<ShardPeer> for Shard {
             up.peer,
             PeerLink {
                 addr: up.addr,
-                gates: up.gates,
+                route: up.route,
             },
         );
         if back {

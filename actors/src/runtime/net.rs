@@ -1,0 +1,80 @@
+//! How a node talks to nodes of other processes.
+
+use std::fmt;
+
+/// Addresses, the cluster's key, and how data connections are made. The defaults listen nowhere.
+#[derive(Clone, Debug)]
+pub struct Net {
+    /// Where other nodes may connect: `tcp://HOST:PORT` (port 0 for any free one) or
+    /// `unix:///PATH`.
+    pub listen: Vec<String>,
+    /// Without one, whoever can reach the address is a peer.
+    pub key: Option<ClusterKey>,
+    /// Data connections to each peer for large pieces, 1 to 64. There is one more for small ones.
+    pub connections: u16,
+    /// Congestion control of TCP data connections, by the kernel's name for it; `None` for the
+    /// system's. One that the kernel does not allow is logged, and the system's is used.
+    pub congestion: Option<String>,
+    /// Send and receive buffer of each connection for large pieces in bytes; `None` leaves it to the
+    /// kernel.
+    pub buffer: Option<u32>,
+    /// The same of the connection for small pieces: kept small, so that little waits in it.
+    pub interactive_buffer: Option<u32>,
+    /// Whether each data frame carries a CRC32C of its payload, besides the one of its header.
+    pub payload_crc: bool,
+}
+
+impl Default for Net {
+    fn default() -> Self {
+        Net {
+            listen: Vec::new(),
+            key: None,
+            connections: 1,
+            congestion: None,
+            buffer: None,
+            interactive_buffer: Some(256 << 10),
+            payload_crc: false,
+        }
+    }
+}
+
+/// The secret that all nodes of a cluster share. Never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClusterKey(Box<[u8]>);
+
+impl ClusterKey {
+    /// Fewest bytes of a key.
+    pub const MIN: usize = 16;
+
+    /// A key of at least [`ClusterKey::MIN`] bytes.
+    ///
+    /// # Errors
+    /// [`KeyTooShort`].
+    pub fn new(bytes: impl AsRef<[u8]>) -> Result<Self, KeyTooShort> {
+        let bytes = bytes.as_ref();
+        if bytes.len() < Self::MIN {
+            return Err(KeyTooShort { len: bytes.len() });
+        }
+        Ok(ClusterKey(bytes.into()))
+    }
+
+    /// Its bytes.
+    #[allow(dead_code)]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ClusterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClusterKey(..)")
+    }
+}
+
+/// A cluster key is too short to be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a cluster key of {len} bytes; it must have at least {min}", min = ClusterKey::MIN)]
+pub struct KeyTooShort {
+    /// Its length in bytes.
+    pub len: usize,
+}
