@@ -506,8 +506,8 @@ async fn greet(
     let first = first.map_err(|e| refused(e.to_string()))?;
     let second = reader.next(&mut bytes, wire::OFFER_BYTES);
     let second = second.map_err(|e| refused(e.to_string()))?;
-    match (first, second) {
-        (Some((Greeting::Hello(hello), _)), Some(Greeting::Offer(offer))) => {
+    match (first.map(|first| first.greeting), second) {
+        (Some(Greeting::Hello(hello)), Some(Greeting::Offer(offer))) => {
             Ok(Some(Greetings { hello, offer }))
         }
         _ => Ok(None),
