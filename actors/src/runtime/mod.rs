@@ -12,6 +12,7 @@
 //! that it is empty), then lanes, then sessions say goodbye, then the shards with what custody is
 //! left. What is left at the deadline is leaked, never unmapped, and listed.
 
+pub mod address;
 pub mod config;
 pub(crate) mod control;
 pub mod hub;
