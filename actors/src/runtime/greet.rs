@@ -31,6 +31,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
+use tokio::time::error::Elapsed;
 
 /// How soon something is looked at again that another greeting is about to change.
 pub(crate) const AGAIN: Duration = Duration::from_millis(2);
@@ -66,6 +67,8 @@ pub(crate) enum To {
 pub(crate) enum Greeted {
     /// A session.
     Up(PeerInfo),
+    /// The session that there was already, under another address.
+    There(PeerInfo),
     /// Another connection to the same node is, or is about to be, its session.
     Crossed,
     /// A data connection, which has been handed over.
@@ -92,6 +95,16 @@ pub(crate) enum GreetError {
 }
 
 impl GreetError {
+    /// Whether it may be otherwise in a moment, though nobody changes anything.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            GreetError::Lost(_) => true,
+            GreetError::Handshake(error) => error.fault().is_none(),
+            GreetError::Refused { code, .. } => *code == RefusalCode::Busy,
+            GreetError::Stopped | GreetError::Parted | GreetError::Token => false,
+        }
+    }
+
     /// What the other side is told.
     fn refusal(&self) -> (RefusalCode, String) {
         match self {
@@ -106,7 +119,7 @@ impl GreetError {
 const CLOSED: &str = "the other side closed it";
 
 impl Conn {
-    async fn send(&mut self, mut bytes: &[u8]) -> Result<(), GreetError> {
+    pub(crate) async fn send(&mut self, mut bytes: &[u8]) -> Result<(), GreetError> {
         match self {
             Conn::Pipe(pipe) => {
                 let closed = |_| GreetError::Lost(CLOSED.into());
@@ -175,7 +188,6 @@ fn lost(error: io::Error) -> GreetError {
 
 /// What this node's offer was, to be compared with what is there when the greeting ends.
 struct Mine {
-    hello: Hello,
     offer: Offer,
     theirs: Hello,
     /// Kept while a data connection may come that names it.
@@ -202,11 +214,15 @@ pub(crate) async fn greet(
 ) -> Result<Greeted, GreetError> {
     let (hello, key) = {
         let state = state.borrow();
-        (state.hello(&role), state.net.key.clone())
+        let hello = state.hello(&role);
+        (
+            hello.map_err(|e| GreetError::Lost(e.to_string()))?,
+            state.net.key.clone(),
+        )
     };
     let mut handshake = match &role {
-        Role::Dialer { .. } => Handshake::dialer(hello.clone(), key),
-        Role::Acceptor { .. } => Handshake::acceptor(hello.clone(), key),
+        Role::Dialer { .. } => Handshake::dialer(hello, key),
+        Role::Acceptor { .. } => Handshake::acceptor(hello, key),
     };
     let mut out = Vec::new();
     handshake.start(&mut out)?;
@@ -238,11 +254,10 @@ pub(crate) async fn greet(
                 received => received?,
             },
             Step::Known(theirs) => match offer(state, &role, &theirs).await {
-                Ok(Some((offer, known))) => {
+                Ok(Ok((offer, known))) => {
                     handshake.offer(offer.clone(), known, &mut out)?;
                     state.borrow_mut().pending.insert(offer.token);
                     mine = Some(Mine {
-                        hello: hello.clone(),
                         _token: Pending {
                             state: Rc::clone(state),
                             token: offer.token,
@@ -253,7 +268,7 @@ pub(crate) async fn greet(
                     conn.send(&out).await?;
                     out.clear();
                 }
-                Ok(None) => return Ok(Greeted::Crossed),
+                Ok(Err(there)) => return Ok(there),
                 Err(error) => {
                     let (code, text) = error.refusal();
                     handshake.refuse(code, &text, &mut out)?;
@@ -280,21 +295,20 @@ pub(crate) async fn greet(
     }
 }
 
-/// What this node offers to a peer that has proven to be one. None if it dialed a node that it has a
-/// session with by now.
+/// What this node offers to a peer that has proven to be one; or what there is instead, if it dialed
+/// a node that it has a session with by now.
 async fn offer(
     state: &Shared,
     role: &Role,
     theirs: &Hello,
-) -> Result<Option<(Offer, Option<Incarnation>)>, GreetError> {
+) -> Result<Result<(Offer, Option<Incarnation>), Greeted>, GreetError> {
     let (known, addr) = {
         let mut state = state.borrow_mut();
         if state.stopping {
             return Err(GreetError::Stopped);
         }
         if let Role::Acceptor {
-            number: Some(number),
-            ..
+            number: Some(number), ..
         } = role
             && state.greetings.known(*number)
         {
@@ -305,7 +319,7 @@ async fn offer(
             Some(known) if known.info.incarnation == theirs.incarnation => {
                 let dialed = matches!(role, Role::Dialer { .. });
                 if dialed && known.is_up() {
-                    return Ok(None);
+                    return Ok(Err(Greeted::There(known.info.clone())));
                 }
                 let by_itself = theirs.capabilities.has(Capabilities::BY_ITSELF);
                 if !dialed && by_itself && known.sent_away {
@@ -328,7 +342,7 @@ async fn offer(
         None => Standing::default(),
     };
     if standing.up && matches!(role, Role::Dialer { .. }) {
-        return Ok(None);
+        return Ok(Err(Greeted::Crossed));
     }
     let mut token = [0; 16];
     getrandom::fill(&mut token).map_err(|e| GreetError::Lost(e.to_string()))?;
@@ -345,7 +359,27 @@ async fn offer(
         received: standing.received,
         token: u128::from_le_bytes(token),
     };
-    Ok(Some((offer, known)))
+    Ok(Ok((offer, known)))
+}
+
+/// What came of a connection that another node made.
+pub(crate) fn log_accepted(state: &Shared, greeted: Result<Result<Greeted, GreetError>, Elapsed>) {
+    let state = state.borrow();
+    let node = &state.node.name;
+    match greeted {
+        Ok(Ok(_)) => {}
+        // Whoever connects and goes, or says nothing, is nobody's concern.
+        Ok(Err(GreetError::Lost(_) | GreetError::Stopped)) | Err(_) => {
+            tracing::debug!(node, ?greeted, "a connection was not greeted to the end");
+        }
+        Ok(Err(error)) if error.is_passing() => {
+            tracing::debug!(node, %error, "a connection was not greeted to the end");
+        }
+        Ok(Err(error)) => {
+            state.count_refused();
+            tracing::warn!(node, %error, "a connection was refused");
+        }
+    }
 }
 
 /// Both accept. The peer's actor takes the connection over, or has another one.
@@ -417,12 +451,15 @@ async fn attach(
     }
     match attached.await {
         Ok(Attached::Fresh(route)) => {
-            let mut state = state.borrow_mut();
+            let mut dialed = false;
+            let shared = state;
+            let mut state = shared.borrow_mut();
             if let Some(known) = state.peers.get_mut(&name)
                 && known.info.peer == info.peer
             {
                 known.sent_away = false;
                 let old = known.data.take();
+                dialed = matches!(&role, Role::Dialer { to: To::Address(_), .. });
                 if let PeerRoute::Tcp(route) = route {
                     known.data = Some(Data {
                         session: accepted.session,
@@ -444,6 +481,9 @@ async fn attach(
                 }
             }
             drop(state);
+            if dialed {
+                super::dial::open_data(shared, info.peer, accepted.session);
+            }
             Ok(Greeted::Up(info))
         }
         Ok(Attached::Resumed) => Ok(Greeted::Up(info)),

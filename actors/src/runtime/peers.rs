@@ -123,14 +123,6 @@ impl State {
         }
     }
 
-    /// The name of this number.
-    pub(crate) fn name_of(&self, peer: PeerRef) -> Option<&str> {
-        self.peers
-            .values()
-            .find(|k| k.info.peer == peer)
-            .map(|k| k.info.name.as_str())
-    }
-
     fn forget(&mut self, name: &str) {
         if let Some(known) = self.peers.remove(name)
             && let Some(data) = known.data

@@ -241,7 +241,7 @@ impl Handler<Incoming> for PeerActor {
             // by itself.
             if let Some(link) = &me.link
                 && !me.flushing
-                && !link.blocked
+                && link.blocked.is_none()
                 && (link.session.has_output() || link.session.owes_ack())
             {
                 me.flushing = true;

@@ -22,7 +22,7 @@ impl PeerActor {
     /// Flushes once this turn's messages have been handled, so that their frames go together.
     pub(super) fn wants_flush(&mut self, ctx: &mut Context<Self>) {
         let Some(link) = &self.link else { return };
-        if !self.flushing && !link.blocked && link.session.has_output() {
+        if !self.flushing && link.blocked.is_none() && link.session.has_output() {
             self.flushing = true;
             ctx.notify(Flush);
         }
@@ -35,7 +35,7 @@ impl PeerActor {
         let (session, Some(transport)) = (&mut link.session, &mut link.transport) else {
             return;
         };
-        if link.blocked {
+        if link.blocked.is_some() {
             return;
         }
         let mut broken = None;
@@ -57,13 +57,12 @@ impl PeerActor {
         match sent {
             Sent::All => {}
             Sent::Blocked => {
-                link.blocked = true;
                 let (room, me, transport) = (transport.room(), ctx.address(), self.transports);
-                actix::spawn(async move {
+                link.blocked = Some(actix::spawn(async move {
                     // Only waits; a transport that is gone is told of by its reader.
                     room.await;
                     me.do_send(Room { transport });
-                });
+                }));
             }
             Sent::Lost(error) => self.transport_lost(&error.to_string(), ctx),
         }
@@ -85,7 +84,7 @@ impl Handler<Room> for PeerActor {
     fn handle(&mut self, room: Room, ctx: &mut Context<Self>) {
         if room.transport == self.transports {
             if let Some(link) = &mut self.link {
-                link.blocked = false;
+                link.blocked = None;
             }
             self.flush(ctx);
         }

@@ -152,7 +152,7 @@ impl PeerActor {
             reader: self.reader(),
             transport: None,
             reading: None,
-            blocked: false,
+            blocked: None,
         });
         (route, attach.connection, attach.go, attach.read)
     }
@@ -168,7 +168,7 @@ impl PeerActor {
     }
 
     /// A transport under the session, and its first word on the way.
-    fn open(
+    fn begin(
         &mut self,
         connection: Connection,
         go: Option<Vec<u8>>,
@@ -182,10 +182,9 @@ impl PeerActor {
         if let Some(go) = go {
             transport.first(go);
         }
-        link.stop_reading();
+        link.stop_tasks();
         link.reader = reader;
         link.transport = Some(transport);
-        link.blocked = false;
         self.transports += 1;
         self.clock.heard();
         self.arm(ctx);
@@ -241,8 +240,7 @@ impl PeerActor {
             return;
         };
         self.transports += 1;
-        link.stop_reading();
-        link.blocked = false;
+        link.stop_tasks();
         if !transport.is_socket() {
             let text = format!("the connection to node {:?} is gone", self.name);
             // A node that goes says goodbye; this one gave up the session and lives on.
@@ -304,7 +302,7 @@ impl PeerActor {
         // Claims whose frame was never handed over are aborted by their rooms like the others: their
         // gates are open and prove more than the receipt.
         self.floor = self.floor.max(link.session.mark());
-        link.stop_reading();
+        link.stop_tasks();
         let last = link.transport.take().map(|transport| {
             let limit = self.node.limits.frame_bytes;
             say_last(transport, &mut link.session, word, limit)
@@ -391,7 +389,7 @@ impl Handler<Attach> for PeerActor {
                 return answer(Attached::Lost(why), self);
             }
             let read = std::mem::take(&mut attach.read);
-            return match self.open(attach.connection, attach.go, ctx) {
+            return match self.begin(attach.connection, attach.go, ctx) {
                 Ok(source) => {
                     self.node.stats.add(&self.node.stats.sessions_resumed);
                     tracing::info!(node = self.node.name, peer = self.name, "session resumed");
@@ -406,7 +404,7 @@ impl Handler<Attach> for PeerActor {
             };
         }
         let (route, connection, go, read) = self.fresh(attach);
-        let source = match self.open(connection, go, ctx) {
+        let source = match self.begin(connection, go, ctx) {
             Ok(source) => source,
             Err(why) => {
                 self.give_up(Reason::new(Code::SessionLost, why.clone()), None);
@@ -452,7 +450,7 @@ impl PeerActor {
         };
         if link.transport.take().is_some() {
             self.transports += 1;
-            link.stop_reading();
+            link.stop_tasks();
         }
         link.session.reset();
         match link.session.resume(received) {

@@ -134,20 +134,24 @@ struct Link {
     transport: Option<Transport>,
     /// The task that reads.
     reading: Option<tokio::task::JoinHandle<()>>,
-    /// Waits for room in the transport.
-    blocked: bool,
+    /// The task that waits for room in the transport.
+    blocked: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.stop_reading();
+        self.stop_tasks();
     }
 }
 
 impl Link {
-    fn stop_reading(&mut self) {
-        if let Some(reading) = self.reading.take() {
-            reading.abort();
+    /// They hold the transport: without them it closes with its owner.
+    fn stop_tasks(&mut self) {
+        for task in [self.reading.take(), self.blocked.take()]
+            .into_iter()
+            .flatten()
+        {
+            task.abort();
         }
     }
 }
