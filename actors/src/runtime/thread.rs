@@ -410,6 +410,8 @@ impl Threads {
             #[cfg(feature = "plant")]
             crate::copy::plant::put_brake(brake);
             #[cfg(feature = "plant")]
+            crate::copy::plant::put_plant(plant);
+            #[cfg(feature = "plant")]
             let lane = lane.with_plant(plant);
             lane
         });

@@ -159,6 +159,8 @@ impl Receiving {
         let live = match border.gates.enter(data.gate, data.claim) {
             Ok(inside) => {
                 check(&data, &inside, border.peer)?;
+                #[cfg(feature = "plant")]
+                plant(&data, &inside);
                 true
             }
             Err(_) => false,
@@ -372,6 +374,17 @@ fn check(data: &Data, inside: &Inside<'_>, peer: PeerRef) -> Result<(), ReadErro
     };
     let places = section.pages().len() as u32;
     data.check_against(layers, places, cell).map_err(wrong)
+}
+
+#[cfg(feature = "plant")]
+fn plant(data: &Data, inside: &Inside<'_>) {
+    let Some(section) = inside.target().section(data.section) else {
+        return;
+    };
+    if let Some(page) = section.pages().get(data.places.start as usize) {
+        let pool = || Some(crate::memory::plant::pool_of(section));
+        crate::copy::plant::frame_begins(pool, data.layers.start, *page);
+    }
 }
 
 /// Bytes of a cell of the section, and the section.

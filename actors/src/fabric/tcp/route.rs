@@ -207,6 +207,8 @@ impl Part {
             // Its ticket says that it never went anywhere.
             return drop(new);
         }
+        #[cfg(feature = "plant")]
+        crate::copy::plant::job_comes(&new.ticket);
         let job = Job::new(new);
         if job.is_cancelled() {
             return job.end();
