@@ -26,7 +26,26 @@ fn kvroom(args: &[&str]) -> Command {
 }
 
 fn run(args: &[&str]) -> Output {
-    kvroom(args).output().unwrap()
+    output(&mut kvroom(args))
+}
+
+/// Runs it to its end; one that does not end is killed, and the test fails.
+fn output(command: &mut Command) -> Output {
+    let process = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = process.id().to_string();
+    let (tell, ended) = mpsc::channel();
+    std::thread::spawn(move || tell.send(process.wait_with_output()));
+    match ended.recv_timeout(PATIENCE) {
+        Ok(output) => output.unwrap(),
+        Err(_) => {
+            let _ = Command::new("kill").args(["-KILL", &pid]).status();
+            panic!("{command:?} did not end within {PATIENCE:?}");
+        }
+    }
 }
 
 fn stderr(output: &Output) -> String {
@@ -150,19 +169,14 @@ fn what_a_node_cannot_use_is_a_usage_error_that_names_it() {
         (&["--key-file", &key], "short.key: a cluster key of 5 bytes"),
         (&["--connections", "65"], "65"),
     ] {
-        let output = kvroom(&["node", "--name", "a"])
-            .args(args)
-            .output()
-            .unwrap();
+        let output = output(kvroom(&["node", "--name", "a"]).args(args));
         assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
         assert!(output.stdout.is_empty(), "{args:?}");
         let said = stderr(&output);
         assert!(said.contains(named), "{args:?}: {said}");
     }
-    let output = kvroom(&["node", "--name", "a"])
-        .env("KVROOM_CLUSTER_KEY", "short")
-        .output()
-        .unwrap();
+    let mut short = kvroom(&["node", "--name", "a"]);
+    let output = output(short.env("KVROOM_CLUSTER_KEY", "short"));
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("KVROOM_CLUSTER_KEY: a cluster key of 5 bytes"));
 }
@@ -317,11 +331,7 @@ fn two_nodes_move_pages_between_processes_by_commands() {
 }
 
 fn bench(args: &[&str]) -> Value {
-    let output = kvroom(&["bench"])
-        .args(args)
-        .arg("--json")
-        .output()
-        .unwrap();
+    let output = output(kvroom(&["bench"]).args(args).arg("--json"));
     assert_eq!(
         output.status.code(),
         Some(0),

@@ -28,6 +28,11 @@ pub(super) fn stats(s: &NodeStats) -> Value {
         "rooms_quarantined": s.rooms_quarantined,
         "panicked": s.panicked,
         "stray_witnesses": s.stray_witnesses,
+        "sessions_opened": s.sessions_opened,
+        "sessions_resumed": s.sessions_resumed,
+        "transports_lost": s.transports_lost,
+        "greetings_refused": s.greetings_refused,
+        "greetings_put_out": s.greetings_put_out,
     })
 }
 
@@ -93,4 +98,21 @@ pub(super) fn claims(claims: &[EarlyClaim]) -> Value {
         "count": claims.len(),
         "early_claims": claims.iter().take(MAX_LIST).map(one).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_of_the_library_is_told_under_its_name() {
+        let all = NodeStats::default();
+        let told = stats(&all);
+        let shown = format!("{all:?}");
+        let told = told.as_object().unwrap();
+        assert_eq!(shown.matches(": ").count(), told.len(), "{shown}");
+        for name in told.keys() {
+            assert!(shown.contains(&format!("{name}: ")), "{name}");
+        }
+    }
 }
