@@ -106,6 +106,9 @@ impl Options {
         if self.fabric == FabricKind::Tcp && !rooms_only {
             return Some("the old design is a model within one process; use --fabric local");
         }
+        if self.plant == Some(Plant::TornRead) && self.fabric == FabricKind::Tcp {
+            return Some("torn-read is for lanes that copy within a process; use --fabric local");
+        }
         if self.processes == 2 && self.fabric == FabricKind::Local {
             return Some("the local fabric joins nodes of one process; use --fabric tcp");
         }
@@ -180,6 +183,7 @@ mod tests {
         for (text, advice) in [
             ("--plant leak --engine shared-dict", "--engine rooms"),
             ("--fabric tcp --engine shared-dict", "--fabric local"),
+            ("--plant torn-read --fabric tcp", "--fabric local"),
             ("--processes 2", "--fabric tcp"),
             ("--storm peer-kill --fabric tcp", "--processes 2"),
             ("--storm peer-stop", "--processes 2"),

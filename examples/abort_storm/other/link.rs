@@ -40,6 +40,8 @@ impl Drop for Running {
 
 #[derive(Default)]
 struct Questions {
+    /// There is a child that may answer.
+    open: bool,
     next: u64,
     waiting: HashMap<u64, mpsc::Sender<Answer>>,
 }
@@ -123,6 +125,7 @@ impl Link {
             return Err(format!("the other process began with {first}"));
         };
         *lock(&self.address) = address;
+        lock(&self.questions).open = true;
         let (lines, to_write) = mpsc::channel();
         thread::spawn(move || write_lines(stdin, &to_write));
         let (far, questions) = (self.far, Arc::clone(&self.questions));
@@ -133,7 +136,9 @@ impl Link {
                 hear(&line, far, &world, &questions);
             }
             // Nobody answers any more.
-            lock(&questions).waiting.clear();
+            let mut questions = lock(&questions);
+            questions.open = false;
+            questions.waiting.clear();
         }));
         *lock(&self.running) = Some(running);
         Ok(incarnation)
@@ -195,14 +200,14 @@ impl Link {
         let (sender, answer) = mpsc::channel();
         let number = {
             let mut questions = lock(&self.questions);
+            if !questions.open {
+                return Err(GONE.into());
+            }
             questions.next += 1;
             let number = questions.next;
             questions.waiting.insert(number, sender);
             number
         };
-        if lock(&self.running).is_none() {
-            lock(&self.questions).waiting.remove(&number);
-        }
         self.tell(&Line::Ask { number, question });
         answer.recv_timeout(ANSWER).map_err(|error| match error {
             mpsc::RecvTimeoutError::Timeout => "the other process does not answer".into(),
