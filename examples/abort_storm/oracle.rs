@@ -123,10 +123,10 @@ struct Page {
 
 struct Book {
     stamps: Arc<Stamps>,
+    placed: Placements,
     poisons: u32,
     lives: u64,
     destination: Vec<Page>,
-    placed: HashMap<Stamp, Placed>,
     late: HashMap<(u64, u32), u64>,
     torn: HashSet<(u64, u32)>,
     missing: HashMap<(u64, u32), u64>,
@@ -137,18 +137,24 @@ struct Book {
 /// See the module.
 pub(crate) struct Oracle {
     shape: Shape,
+    stamps: Arc<Stamps>,
+    /// With a lock of its own: who tells of it never waits for a page that is looked at.
+    placed: Placements,
     book: Mutex<Book>,
 }
+
+type Placements = Arc<Mutex<HashMap<Stamp, Placed>>>;
 
 impl Oracle {
     /// An oracle for a destination of `shape`; poisons all of its pages.
     pub(crate) fn new(shape: Shape, stamps: Arc<Stamps>, destination: &dyn PageStore) -> Self {
+        let placed = Placements::default();
         let mut book = Book {
-            stamps,
+            stamps: Arc::clone(&stamps),
+            placed: Arc::clone(&placed),
             poisons: 0,
             lives: 0,
             destination: Vec::new(),
-            placed: HashMap::new(),
             late: HashMap::new(),
             torn: HashSet::new(),
             missing: HashMap::new(),
@@ -170,6 +176,8 @@ impl Oracle {
         }
         Oracle {
             shape,
+            stamps,
+            placed,
             book: Mutex::new(book),
         }
     }
@@ -207,11 +215,10 @@ impl Oracle {
     /// The pages of `claim` from `first` on were written into these source pages. Only names the
     /// violations: what a page has to be is known without it.
     pub(crate) fn placed(&self, claim: Claim, first: u32, pages: &[u32]) {
-        let mut book = self.lock();
+        let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
         for (index, &page) in (first..).zip(pages) {
-            let stamp = book.stamps.source(claim, index);
-            let order = book.placed.len() as u64;
-            book.placed.insert(stamp, Placed { page, order });
+            let order = placed.len() as u64;
+            placed.insert(self.stamps.source(claim, index), Placed { page, order });
         }
     }
 
@@ -340,7 +347,7 @@ struct Seen {
 /// change looks like nothing that was ever written: such words are read once more, with `again`,
 /// and count if they are still the same.
 fn judge(
-    known: (&Stamps, &HashMap<Stamp, Placed>),
+    known: (&Stamps, &Placements),
     page: &Page,
     layer: u32,
     cell: &[u8],
@@ -398,7 +405,7 @@ enum Foreign {
 }
 
 fn foreign(
-    (stamps, placed): (&Stamps, &HashMap<Stamp, Placed>),
+    (stamps, placed): (&Stamps, &Placements),
     page: &Page,
     layer: u32,
     index: usize,
@@ -408,6 +415,7 @@ fn foreign(
     if Words::new(stamp, layer).at(index) != word {
         return Foreign::Late;
     }
+    let placed = placed.lock().unwrap_or_else(PoisonError::into_inner);
     let own = page.source.and_then(|own| placed.get(&own));
     match stamps.origin(stamp) {
         Origin::Spoiled { page: spoiled } if own.is_some_and(|own| own.page == spoiled) => {
