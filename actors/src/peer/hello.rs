@@ -52,6 +52,8 @@ impl Capabilities {
     pub const QUIESCENCE: Capabilities = Capabilities(1);
     /// It can sum what it wrote into `Complete`.
     pub const CHECKSUM: Capabilities = Capabilities(1 << 1);
+    /// Of this connection: nobody has asked for it, the node makes it to keep a session that it had.
+    pub const BY_ITSELF: Capabilities = Capabilities(1 << 31);
 
     /// Both sets together.
     #[must_use]

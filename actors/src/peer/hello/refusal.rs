@@ -26,6 +26,8 @@ pub enum RefusalCode {
     Busy,
     /// The refusing node is going down.
     Stopping,
+    /// The session was given up on purpose, and nobody has asked for a new one.
+    Parted,
     /// What the text says.
     Other,
 }
