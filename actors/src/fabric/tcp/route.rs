@@ -173,8 +173,12 @@ async fn serve(part: Rc<RefCell<Part>>, connection: Rc<Connection>) {
             ready = connection.stream.ready(interest) => ready,
             () = connection.changed.notified() => continue,
         };
-        if part.borrow_mut().turn(&connection, ready) {
+        let mut again = part.borrow_mut().turn(&connection, ready);
+        // The socket may never be ready again: what is left can be in this side's buffers.
+        while again {
             tokio::task::yield_now().await;
+            let both = Ready::READABLE | Ready::WRITABLE;
+            again = part.borrow_mut().turn(&connection, Ok(both));
         }
     }
 }

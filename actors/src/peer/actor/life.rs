@@ -416,6 +416,7 @@ impl Handler<Attach> for PeerActor {
         };
         let transport = self.transports;
         let (me, known) = (ctx.address(), route.clone());
+        let id = self.link.as_ref().map(|l| l.id);
         let ready: Vec<_> = self
             .shards
             .iter()
@@ -434,9 +435,13 @@ impl Handler<Attach> for PeerActor {
             }
         };
         Box::pin(ready.into_actor(self).map(move |(), actor, ctx| {
-            if !actor.is_up() || actor.transports != transport {
+            if actor.link.as_ref().is_none_or(|l| Some(l.id) != id) {
                 // Given up meanwhile: nobody would ever take the word back that it is up.
-                return Attached::Lost("it was lost at once".into());
+                return Attached::Lost("it was given up at once".into());
+            }
+            if actor.transports != transport {
+                // Lost meanwhile, or resumed already.
+                return Attached::Fresh(known);
             }
             actor.watch.send_replace(PeerState::Up);
             actor.read(source, read, ctx);
