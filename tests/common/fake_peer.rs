@@ -1,0 +1,1 @@
+//! A peer written by hand, which greets as it should and then lies.
