@@ -10,7 +10,7 @@
 //! a credit of the peer it waits. The reader of a transport waits until the shards have taken what
 //! it read, so that a peer cannot fill their mailboxes; it never waits for this side's writes.
 
-use super::hello::Hello;
+use super::hello;
 use super::message::{Body, Claim, ClaimTag};
 use super::pipe::PipeEnd;
 use super::session::{Admit, Received, Session, SessionLimits};
@@ -65,7 +65,7 @@ pub(crate) struct Commands(pub(crate) Vec<Command>);
 #[rtype(result = "()")]
 pub(crate) struct Attach {
     pub(crate) pipe: PipeEnd,
-    pub(crate) theirs: Hello,
+    pub(crate) theirs: hello::Offer,
     pub(crate) our_window: u32,
     pub(crate) route: PeerRoute,
 }

@@ -1,30 +1,40 @@
-//! The greeting, and what both sides conclude from it without asking further.
+//! What two nodes say of themselves, and what both conclude from it without asking further.
 //!
 //! ```text
-//!   Hello ───────▶          ◀─────── Hello        both at once, first on every transport
+//!   Hello ───────▶          ◀─────── Hello        to anybody: who is there
+//!   Offer ───────▶          ◀─────── Offer        to a proven peer only: what it has
 //!
-//!   accept(mine, theirs, known):
+//!   greet(mine, theirs):
 //!     cannot work together ─▶ Refusal, naming who has to change what
+//!     else                 ─▶ the newest protocol that both speak
+//!   accept(mine, theirs, known): as greet, and
+//!     pools do not fit     ─▶ Refusal::Layout
 //!     lower incarnation    ─▶ Refusal::Superseded
 //!     higher or unknown    ─▶ Fresh
 //!     same, same session   ─▶ Resume
 //!     same, other session  ─▶ Fresh, and the old session is lost
 //! ```
 //!
-//! Both sides come to the same conclusion because each compares the same two greetings. Equal
+//! Both sides come to the same conclusion because each compares the same two pairs. Equal
 //! incarnations are not enough to resume: when one side has given the session up, its numbers begin
 //! again, and the other must not take them for numbers it has seen. So a session is named by the
 //! nonces of the greetings it began with, and resumed only if both name the same one.
+//!
+//! A [`Hello`]'s encoding is the same in every protocol, or there would be nothing to negotiate
+//! with. What is new in a protocol goes into capability bits or behind the Hello.
 
 use crate::ids::{Incarnation, PoolId};
 use kvroom_kernels::layout::{Mismatch, PoolLayout, explain};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 #[cfg(test)]
 mod tests;
 
-/// The protocol that this build speaks.
-pub const PROTOCOL: u32 = 1;
+/// The newest protocol that this build speaks.
+pub const PROTOCOL: u32 = 2;
+/// The oldest protocol that this build speaks.
+pub const OLDEST_PROTOCOL: u32 = 2;
 /// Longest name of a node or a pool in bytes.
 pub const MAX_NAME: usize = 64;
 /// Most pools in one greeting.
@@ -58,28 +68,74 @@ impl Capabilities {
     }
 }
 
-/// A session's name: the nonces of the two greetings that it began with.
+/// The protocols that a node speaks: from one to another, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Protocols {
+    /// The oldest.
+    pub oldest: u32,
+    /// The newest.
+    pub newest: u32,
+}
+
+impl Protocols {
+    /// What this build speaks.
+    pub const MINE: Protocols = Protocols {
+        oldest: OLDEST_PROTOCOL,
+        newest: PROTOCOL,
+    };
+
+    /// The newest that both speak.
+    pub fn common(self, other: Protocols) -> Option<u32> {
+        let newest = self.newest.min(other.newest);
+        (newest >= self.oldest.max(other.oldest)).then_some(newest)
+    }
+}
+
+impl fmt::Display for Protocols {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.oldest == self.newest {
+            write!(f, "{}", self.newest)
+        } else {
+            write!(f, "{} to {}", self.oldest, self.newest)
+        }
+    }
+}
+
+/// A session's name: the first eight bytes (little-endian) of the nonces of the two greetings that
+/// it began with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SessionId {
-    /// Nonce of the lower incarnation.
+    /// Of the lower incarnation's.
     pub lower: u64,
-    /// Nonce of the higher incarnation.
+    /// Of the higher incarnation's.
     pub higher: u64,
 }
 
-/// The first message of each side on every transport.
+/// Random bytes, new for every greeting. From the system's generator: a nonce that can be foreseen
+/// makes an old greeting good again.
+pub type Nonce = [u8; 32];
+
+/// Who a node is: the first message of each side on every transport, and all that a stranger
+/// gets to see.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Hello {
-    /// Which protocol it speaks.
-    pub protocol: u32,
+    /// Which protocols it speaks.
+    pub protocols: Protocols,
     /// The node's name; 1 to [`MAX_NAME`] bytes.
     pub node: String,
     /// Its life.
     pub incarnation: Incarnation,
-    /// Random, new for every greeting.
-    pub nonce: u64,
+    /// New for every greeting.
+    pub nonce: Nonce,
     /// What it can do.
     pub capabilities: Capabilities,
+    /// Whether it has a cluster key.
+    pub keyed: bool,
+}
+
+/// What a node has, and what it would go on with. Told only to a peer that has proven to be one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Offer {
     /// Its pools; at most [`MAX_POOLS`], ids and names unique.
     pub pools: Vec<(PoolId, PoolLayout)>,
     /// How many claims the other side may open at once in a new session.
@@ -88,13 +144,17 @@ pub struct Hello {
     pub resume: Option<SessionId>,
     /// Highest number received in order in that session; 0 without one.
     pub received: u64,
+    /// With this the peer's data connections name themselves; random.
+    pub token: u128,
 }
 
 /// What the two greetings agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// The session's name; put it in [`Hello::resume`] when the transport is lost.
+    /// The session's name; put it in [`Offer::resume`] when the transport is lost.
     pub session: SessionId,
+    /// The newest protocol that both speak.
+    pub protocol: u32,
     /// What both can do.
     pub capabilities: Capabilities,
     /// How the session begins.
@@ -139,21 +199,57 @@ pub enum Fault {
     Configuration,
 }
 
+/// What kind of refusal it was, for the other side to act upon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum RefusalCode {
+    /// Somebody has to change a configuration or a version first.
+    Configuration,
+    /// A newer life of the refused node is known: it has to stop.
+    Superseded,
+    /// Not now: the refusing node has no room for one more peer.
+    Busy,
+    /// The refusing node is going down.
+    Stopping,
+    /// What the text says.
+    Other,
+}
+
 /// Why two nodes cannot talk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Different protocols.
-    #[error("{node} speaks protocol {theirs}, this node speaks {mine}: upgrade the lower one")]
+    /// No protocol that both speak.
+    #[error("{node:?} speaks protocol {theirs}, this node speaks {mine}: upgrade the older one")]
     Protocol {
         /// The peer.
         node: String,
         /// This node's.
-        mine: u32,
+        mine: Protocols,
         /// The peer's.
-        theirs: u32,
+        theirs: Protocols,
+    },
+    /// One of the two has a cluster key.
+    #[error("{}: give both nodes the same cluster key, or none",
+        if *.lacking_here {
+            format!("this node has no cluster key, and {node:?} demands one")
+        } else {
+            format!("{node:?} has no cluster key, and this node demands one")
+        })]
+    OneKeyed {
+        /// The peer.
+        node: String,
+        /// Whether it is this node that lacks the key.
+        lacking_here: bool,
+    },
+    /// The peer did not show that it has the cluster key.
+    #[error(
+        "whoever calls itself {node:?} has another cluster key than this node, or is a stranger"
+    )]
+    BadMac {
+        /// The name in its greeting, which is not proven.
+        node: String,
     },
     /// The peer cannot prove that it has stopped writing.
-    #[error("{node} lacks the quiescence capability: its writes could never be proven over")]
+    #[error("{node:?} lacks the quiescence capability: its writes could never be proven over")]
     PeerLacksQuiescence {
         /// The peer.
         node: String,
@@ -162,13 +258,13 @@ pub enum Refusal {
     #[error("this node's greeting lacks the quiescence capability: a bug of this node")]
     LacksQuiescence,
     /// The address leads back to this node.
-    #[error("the address leads back to this node ({node}): connect to another one")]
+    #[error("the address leads back to this node ({node:?}): connect to another one")]
     SelfConnection {
         /// This node.
         node: String,
     },
     /// An older life of a node that was already here in a newer one.
-    #[error("{node} is incarnation {theirs}, but {known} of it is known: it must stop")]
+    #[error("{node:?} is incarnation {theirs}, but {known} of it is known: it must stop")]
     Superseded {
         /// The peer.
         node: String,
@@ -178,7 +274,7 @@ pub enum Refusal {
         theirs: Incarnation,
     },
     /// Pools of one name that cannot be copied onto each other.
-    #[error("pool {pool} of {node} does not fit this node's: {what}")]
+    #[error("pool {pool:?} of {node:?} does not fit this node's: {what}")]
     Layout {
         /// The peer.
         node: String,
@@ -195,34 +291,46 @@ impl Refusal {
         match self {
             Refusal::LacksQuiescence => Fault::Local,
             Refusal::PeerLacksQuiescence { .. } | Refusal::Superseded { .. } => Fault::Peer,
-            Refusal::Protocol { .. } | Refusal::SelfConnection { .. } | Refusal::Layout { .. } => {
-                Fault::Configuration
-            }
+            Refusal::Protocol { .. }
+            | Refusal::OneKeyed { .. }
+            | Refusal::BadMac { .. }
+            | Refusal::SelfConnection { .. }
+            | Refusal::Layout { .. } => Fault::Configuration,
+        }
+    }
+
+    /// What the refused side is told besides the text.
+    pub fn code(&self) -> RefusalCode {
+        match self {
+            Refusal::Superseded { .. } => RefusalCode::Superseded,
+            _ => RefusalCode::Configuration,
         }
     }
 }
 
-/// Compares two greetings. `known` is the newest incarnation of `theirs.node` that this node has
-/// met in its life; whether there is a session to resume is said by `mine.resume`.
+/// Compares two Hellos, and gives the newest protocol that both nodes speak. Both sides come to
+/// the same end, so that neither has to be told.
 ///
 /// # Errors
-/// [`Refusal`]; no session may be opened, and one that exists is untouched.
-pub fn accept(
-    mine: &Hello,
-    theirs: &Hello,
-    known: Option<Incarnation>,
-) -> Result<Accepted, Refusal> {
+/// [`Refusal`], of what a Hello can show.
+pub fn greet(mine: &Hello, theirs: &Hello) -> Result<u32, Refusal> {
     let node = || theirs.node.clone();
-    if theirs.protocol != mine.protocol {
-        let (mine, theirs) = (mine.protocol, theirs.protocol);
+    let Some(protocol) = mine.protocols.common(theirs.protocols) else {
+        let (mine, theirs) = (mine.protocols, theirs.protocols);
         return Err(Refusal::Protocol {
             node: node(),
             mine,
             theirs,
         });
-    }
+    };
     if theirs.incarnation == mine.incarnation {
         return Err(Refusal::SelfConnection { node: node() });
+    }
+    if mine.keyed != theirs.keyed {
+        return Err(Refusal::OneKeyed {
+            node: node(),
+            lacking_here: !mine.keyed,
+        });
     }
     if !mine.capabilities.has(Capabilities::QUIESCENCE) {
         return Err(Refusal::LacksQuiescence);
@@ -230,13 +338,29 @@ pub fn accept(
     if !theirs.capabilities.has(Capabilities::QUIESCENCE) {
         return Err(Refusal::PeerLacksQuiescence { node: node() });
     }
+    Ok(protocol)
+}
+
+/// Compares what both sides said. `known` is the newest incarnation of the peer's name that this
+/// node has met in its life; whether there is a session to resume is said by this node's
+/// [`Offer::resume`].
+///
+/// # Errors
+/// [`Refusal`]; no session may be opened, and one that exists is untouched.
+pub fn accept(
+    (me, mine): (&Hello, &Offer),
+    (them, theirs): (&Hello, &Offer),
+    known: Option<Incarnation>,
+) -> Result<Accepted, Refusal> {
+    let protocol = greet(me, them)?;
+    let node = || them.node.clone();
     if let Some(known) = known
-        && theirs.incarnation < known
+        && them.incarnation < known
     {
         return Err(Refusal::Superseded {
             node: node(),
             known,
-            theirs: theirs.incarnation,
+            theirs: them.incarnation,
         });
     }
     for (_, here) in &mine.pools {
@@ -256,8 +380,8 @@ pub fn accept(
             });
         }
     }
-    let capabilities = mine.capabilities.common(theirs.capabilities);
-    let same_life = known == Some(theirs.incarnation);
+    let capabilities = me.capabilities.common(them.capabilities);
+    let same_life = known == Some(them.incarnation);
     if same_life
         && let Some(session) = mine.resume
         && theirs.resume == Some(session)
@@ -267,6 +391,7 @@ pub fn accept(
         };
         return Ok(Accepted {
             session,
+            protocol,
             capabilities,
             start,
         });
@@ -276,22 +401,25 @@ pub fn accept(
         Some(_) if same_life => Before::LostSession,
         Some(_) => Before::OlderIncarnation,
     };
-    let session = if mine.incarnation < theirs.incarnation {
-        SessionId {
-            lower: mine.nonce,
-            higher: theirs.nonce,
-        }
+    let (lower, higher) = if me.incarnation < them.incarnation {
+        (me, them)
     } else {
-        SessionId {
-            lower: theirs.nonce,
-            higher: mine.nonce,
-        }
+        (them, me)
     };
     Ok(Accepted {
-        session,
+        session: SessionId {
+            lower: short(&lower.nonce),
+            higher: short(&higher.nonce),
+        },
+        protocol,
         capabilities,
         start: Start::Fresh { before },
     })
+}
+
+fn short(nonce: &Nonce) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = *nonce;
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
 fn in_words(mismatch: &Mismatch) -> String {

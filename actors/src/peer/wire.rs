@@ -1,23 +1,27 @@
 //! Frames and greetings as bytes: the only module that knows the codec.
 //!
 //! ```text
-//!   ┌────────────┬──────────────────────────────────────────┐
-//!   │ length u32 │ frame: seq u64, ack u64, body            │   all little-endian,
-//!   └────────────┴──────────────────────────────────────────┘   integers of fixed size
-//!   ┌────────────┬───────────┬──────────────────────────────┐
-//!   │ length u32 │ "KVRM" u32│ hello                        │   first on every transport
-//!   └────────────┴───────────┴──────────────────────────────┘
+//!   ┌────────────┬─────────┬──────────────────────────────────────────┐
+//!   │ length u32 │ crc u32 │ frame: seq u64, ack u64, body            │   all little-endian,
+//!   └────────────┴─────────┴──────────────────────────────────────────┘   integers of fixed size
+//!   ┌────────────┬─────────┬───────────┬──────────────────────────────┐
+//!   │ length u32 │ crc u32 │ "KVRM" u32│ greeting                     │   first on every transport
+//!   └────────────┴─────────┴───────────┴──────────────────────────────┘
 //! ```
+//!
+//! The length counts what follows the crc. The crc is the CRC32C of the length's four bytes and of
+//! what follows the crc.
 //!
 //! Rules:
 //! - a length over the limit is refused before anything is allocated for it;
+//! - what does not match its crc is not decoded: the transport changed it, and nobody is accused. A
+//!   length that is over the limit cannot be summed, so it is taken for what it says;
 //! - a decode must consume exactly the length, and what it yields must pass [`check`];
 //! - a length inside a frame can make a decode allocate a bounded amount ahead of the bytes that are
 //!   there: a text up to the frame's size class, a list up to 1 MiB, a list of pages nothing;
 //! - an error ends the transport: after it the position in the stream is unknown.
 
 use crate::limits::Limits;
-use crate::peer::hello::Hello;
 use crate::peer::message::{Frame, FrameRef};
 use bincode::config::{self, Config};
 use bincode::enc::write::Writer;
@@ -26,21 +30,23 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub mod bounds;
+mod greeting;
 mod reader;
 #[cfg(test)]
 mod tests;
 
 pub use bounds::{check, claim_bytes};
+pub use greeting::{
+    DataHello, Greeting, GreetingReader, MAX_REFUSAL, OFFER_BYTES, STRANGER_BYTES, Verdict,
+    decode_first_greeting, decode_greeting, encode_first_greeting, encode_greeting,
+};
 pub use reader::FrameReader;
 
 /// No frame is longer than this, whatever [`Limits::frame_bytes`] says: 16 MiB.
 pub const MAX: usize = 16 << 20;
 
-/// Bytes of the length in front of every frame.
-pub const PREFIX: usize = 4;
-
-/// First word of a [`Hello`]'s payload: "KVRM".
-const MAGIC: u32 = u32::from_le_bytes(*b"KVRM");
+/// Bytes of the length and the crc in front of every frame.
+pub const PREFIX: usize = 8;
 
 /// What a frame from a peer may hold; from this node's [`Limits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +76,8 @@ pub enum Fault {
     Local,
     /// The peer sent what it may not, or is no kvroom node.
     Peer,
+    /// What lies between them.
+    Transport,
 }
 
 /// Bytes that are no frame, or a frame that may not become bytes.
@@ -88,12 +96,20 @@ pub enum WireError {
         why: String,
     },
     /// The peer announced a frame over the limit.
-    #[error("peer announced a frame of {len} bytes; this node's frame_bytes is {limit}")]
+    #[error(
+        "peer announced {len} bytes, at most {limit} (frame_bytes, or a greeting's limit) may come"
+    )]
     TooLong {
         /// Announced length in bytes.
         len: usize,
         /// The limit in bytes.
         limit: usize,
+    },
+    /// The transport changed the bytes.
+    #[error("a frame of {len} bytes came with another checksum than its own: close the transport")]
+    Corrupt {
+        /// Length of the payload in bytes, as it came.
+        len: usize,
     },
     /// The bytes are no frame.
     #[error("peer sent {len} bytes that are no frame of this protocol: {why}")]
@@ -135,12 +151,19 @@ impl WireError {
     pub fn fault(&self) -> Fault {
         match self {
             WireError::TooLongToSend { .. } | WireError::Unencodable { .. } => Fault::Local,
+            WireError::Corrupt { .. } => Fault::Transport,
             _ => Fault::Peer,
         }
     }
+
+    /// Whether only the transport is at fault: the session can go on over another one. Anything
+    /// else ends the session.
+    pub fn loses_transport_only(&self) -> bool {
+        matches!(self, WireError::Corrupt { .. })
+    }
 }
 
-/// Appends `frame` with its length to `out`. `limit` is in bytes, without the length.
+/// Appends `frame` with its prefix to `out`. `limit` is in bytes, without the prefix.
 ///
 /// # Errors
 /// The frame is over `limit` (or [`MAX`]); `out` is then as it was.
@@ -161,7 +184,7 @@ pub fn encode_frame_ref(
     encode(&frame, hint, out, limit)
 }
 
-/// Decodes the payload of one frame (without its length) and checks it.
+/// Decodes the payload of one frame (without its prefix, whose crc is the reader's) and checks it.
 ///
 /// # Errors
 /// All are the peer's fault: too long, malformed, trailing bytes, out of bounds.
@@ -171,30 +194,6 @@ pub fn decode_frame(payload: &[u8], bounds: &Bounds) -> Result<Frame, WireError>
         check(body, bounds)?;
     }
     Ok(frame)
-}
-
-/// Appends `hello` with its length to `out`.
-///
-/// # Errors
-/// The greeting is over `limit` (or [`MAX`]); `out` is then as it was.
-pub fn encode_hello(hello: &Hello, out: &mut Vec<u8>, limit: usize) -> Result<(), WireError> {
-    encode(&(MAGIC, hello), 0, out, limit)
-}
-
-/// Decodes the payload of a greeting (without its length) and checks it.
-///
-/// # Errors
-/// As [`decode_frame`], and [`WireError::NotKvroom`] if the other end speaks something else.
-pub fn decode_hello(payload: &[u8], bounds: &Bounds) -> Result<Hello, WireError> {
-    if let Some(first) = payload.first_chunk::<4>() {
-        let found = u32::from_le_bytes(*first);
-        if found != MAGIC {
-            return Err(WireError::NotKvroom { found });
-        }
-    }
-    let (_, hello): (u32, Hello) = decode(payload, bounds.frame_bytes)?;
-    bounds::check_hello(&hello)?;
-    Ok(hello)
 }
 
 fn codec() -> impl Config {
@@ -208,7 +207,12 @@ fn limited<const N: usize>() -> impl Config {
         .with_limit::<N>()
 }
 
-/// Encodes straight into `out`, behind a placeholder for the length.
+/// The crc of a frame.
+fn sum(len: u32, payload: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&len.to_le_bytes()), payload)
+}
+
+/// Encodes straight into `out`, behind a placeholder for the prefix.
 fn encode<T: Serialize>(
     value: &T,
     hint: usize,
@@ -227,7 +231,9 @@ fn encode<T: Serialize>(
     match bincode::serde::encode_into_writer(value, &mut writer, codec()) {
         Ok(()) => {
             let len = (out.len() - body) as u32; // at most MAX, which fits
-            out[start..body].copy_from_slice(&len.to_le_bytes());
+            let crc = sum(len, &out[body..]);
+            out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+            out[start + 4..body].copy_from_slice(&crc.to_le_bytes());
             Ok(())
         }
         Err(why) => {

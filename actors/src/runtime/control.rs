@@ -6,10 +6,10 @@ use crate::fabric::PeerRoute;
 use crate::ids::{Incarnation, PeerRef, PoolId};
 use crate::memory::{GateTable, Pool};
 use crate::peer::actor::{Attach, GiveUp, PeerActor, PeerState, PoolsChanged};
-use crate::peer::hello::{self, Capabilities, Hello, PROTOCOL};
+use crate::peer::hello::{self, Capabilities, Hello, Offer, Protocols};
 use crate::peer::message::Body;
 use crate::peer::pipe::{PipeEnd, pipe};
-use crate::peer::wire::{self, Bounds, FrameReader};
+use crate::peer::wire::{self, Greeting, GreetingReader};
 use crate::reason::{Code, Reason};
 use crate::supervisor::actor::Shard;
 use actix::{Actor, Addr, ArbiterHandle};
@@ -162,15 +162,21 @@ impl State {
         }))
     }
 
-    fn hello(&self) -> Hello {
+    fn greeting(&self) -> Greetings {
         let pools = self.pools.borrow();
-        let nonce = crate::runtime::thread::random();
-        Hello {
-            protocol: PROTOCOL,
+        let mut nonce = [0; 32];
+        for part in nonce.as_chunks_mut().0 {
+            *part = crate::runtime::thread::random().to_le_bytes();
+        }
+        let hello = Hello {
+            protocols: Protocols::MINE,
             node: self.node.name.clone(),
             incarnation: self.node.incarnation,
             nonce,
             capabilities: Capabilities::QUIESCENCE.and(Capabilities::CHECKSUM),
+            keyed: false,
+        };
+        let offer = Offer {
             pools: pools
                 .pools
                 .iter()
@@ -179,11 +185,13 @@ impl State {
             credit: self.node.limits.claims_per_peer,
             resume: None,
             received: 0,
-        }
+            token: 0,
+        };
+        Greetings { hello, offer }
     }
 
     /// What has become of this node's pools since this greeting was written.
-    fn pools_since(&self, greeting: &Hello) -> Vec<Body> {
+    fn pools_since(&self, greeting: &Offer) -> Vec<Body> {
         let pools = self.pools.borrow();
         let said = |id: PoolId| greeting.pools.iter().any(|(said, _)| *said == id);
         let there = |id: PoolId| pools.pools.iter().any(|p| p.id == id);
@@ -395,7 +403,7 @@ async fn try_connect(state: &Shared, name: &str) -> Result<Option<PeerInfo>, Con
             there: hub.names().join(", "),
         })?;
         state.connecting.push(name.to_owned());
-        (door, state.hello(), Arc::clone(&state.node.gates))
+        (door, state.greeting(), Arc::clone(&state.node.gates))
     };
     let result = dial(state, name, door, mine, gates).await;
     state.borrow_mut().connecting.retain(|n| n != name);
@@ -412,7 +420,7 @@ async fn dial(
     state: &Shared,
     name: &str,
     door: Door,
-    mine: Hello,
+    mine: Greetings,
     gates: Arc<GateTable>,
 ) -> Result<PeerInfo, ConnectError> {
     let (mut near, far) = pipe();
@@ -427,29 +435,35 @@ async fn dial(
             name: name.to_owned(),
             there: "(it has just left)".into(),
         })?;
-    let theirs = greet(state, &mut near, &mine, name)
-        .await?
-        .ok_or_else(silent)?;
+    let theirs = greet(&mut near, &mine, name).await?.ok_or_else(silent)?;
     finish(state, near, mine, theirs, door.gates, name).await
+}
+
+/// What one side says of itself.
+struct Greetings {
+    hello: Hello,
+    offer: Offer,
 }
 
 /// The other side of a connection.
 async fn answer(state: Shared, knock: Knock) {
-    let mine = state.borrow().hello();
+    let mine = state.borrow().greeting();
     let Knock {
         pipe: mut near,
         gates,
     } = knock;
-    let Ok(Some(theirs)) = greet(&state, &mut near, &mine, "(unknown)").await else {
+    let Ok(Some(theirs)) = greet(&mut near, &mine, "(unknown)").await else {
         return;
     };
-    let name = theirs.node.clone();
+    let name = theirs.hello.node.clone();
     let crossed = {
         let mut state = state.borrow_mut();
         let up = state.peers.get(&name).is_some_and(|k| {
-            k.info.incarnation == theirs.incarnation && *k.info.state.borrow() == PeerState::Up
+            k.info.incarnation == theirs.hello.incarnation
+                && *k.info.state.borrow() == PeerState::Up
         });
-        let ours_stays = state.connecting.contains(&name) && mine.incarnation < theirs.incarnation;
+        let ours_stays =
+            state.connecting.contains(&name) && mine.hello.incarnation < theirs.hello.incarnation;
         let crossed = up || ours_stays || state.answering.contains(&name);
         if !crossed {
             state.answering.push(name.clone());
@@ -468,36 +482,44 @@ async fn answer(state: Shared, knock: Knock) {
 
 /// Exchanges greetings; none if the other side stays silent.
 async fn greet(
-    state: &Shared,
     pipe: &mut PipeEnd,
-    mine: &Hello,
+    mine: &Greetings,
     name: &str,
-) -> Result<Option<Hello>, ConnectError> {
+) -> Result<Option<Greetings>, ConnectError> {
     let refused = |why: String| ConnectError::Refused {
         name: name.to_owned(),
         why,
     };
-    let limits = state.borrow().node.limits.clone();
     let mut bytes = Vec::new();
-    wire::encode_hello(mine, &mut bytes, limits.frame_bytes).map_err(|e| refused(e.to_string()))?;
+    let (hello, offer) = (mine.hello.clone(), mine.offer.clone());
+    wire::encode_first_greeting(&Greeting::Hello(hello), &mut bytes)
+        .and_then(|()| wire::encode_greeting(&Greeting::Offer(offer), &mut bytes))
+        .map_err(|e| refused(e.to_string()))?;
     if pipe.tx.send(bytes).await.is_err() {
         return Ok(None);
     }
     let Ok(Some(bytes)) = tokio::time::timeout(GREETING, pipe.rx.recv()).await else {
         return Ok(None);
     };
-    let mut reader = FrameReader::new(Bounds::from(&limits));
-    reader
-        .read_hello(&mut bytes.as_slice())
-        .map_err(|e| refused(e.to_string()))
+    let (mut reader, mut bytes) = (GreetingReader::default(), bytes.as_slice());
+    let first = reader.first(&mut bytes);
+    let first = first.map_err(|e| refused(e.to_string()))?;
+    let second = reader.next(&mut bytes, wire::OFFER_BYTES);
+    let second = second.map_err(|e| refused(e.to_string()))?;
+    match (first, second) {
+        (Some((Greeting::Hello(hello), _)), Some(Greeting::Offer(offer))) => {
+            Ok(Some(Greetings { hello, offer }))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Agrees, or says why not; then the peer's actor takes the pipe over.
 async fn finish(
     state: &Shared,
     mut pipe: PipeEnd,
-    mine: Hello,
-    theirs: Hello,
+    mine: Greetings,
+    theirs: Greetings,
     gates: Arc<GateTable>,
     name: &str,
 ) -> Result<PeerInfo, ConnectError> {
@@ -508,9 +530,13 @@ async fn finish(
     let known = state
         .borrow()
         .peers
-        .get(&theirs.node)
+        .get(&theirs.hello.node)
         .map(|k| k.info.incarnation);
-    let verdict = hello::accept(&mine, &theirs, known);
+    let verdict = hello::accept(
+        (&mine.hello, &mine.offer),
+        (&theirs.hello, &theirs.offer),
+        known,
+    );
     let word = match &verdict {
         Ok(_) => b"ok".to_vec(),
         Err(refusal) => refusal.to_string().into_bytes(),
@@ -534,13 +560,13 @@ async fn finish(
         if state.stopping {
             return Err(ConnectError::Stopped);
         }
-        let (info, addr) = state.peer(&theirs, &gates);
-        (info, addr, state.pools_since(&mine))
+        let (info, addr) = state.peer(&theirs.hello, &gates);
+        (info, addr, state.pools_since(&mine.offer))
     };
-    let our_window = mine.credit;
+    let our_window = mine.offer.credit;
     let attach = Attach {
         pipe,
-        theirs,
+        theirs: theirs.offer,
         our_window,
         route: PeerRoute::Local(gates),
     };

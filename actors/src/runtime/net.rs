@@ -1,6 +1,6 @@
 //! How a node talks to nodes of other processes.
 
-use std::fmt;
+pub use crate::peer::auth::{ClusterKey, KeyTooShort};
 
 /// Addresses, the cluster's key, and how data connections are made. The defaults listen nowhere.
 #[derive(Clone, Debug)]
@@ -36,45 +36,4 @@ impl Default for Net {
             payload_crc: false,
         }
     }
-}
-
-/// The secret that all nodes of a cluster share. Never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ClusterKey(Box<[u8]>);
-
-impl ClusterKey {
-    /// Fewest bytes of a key.
-    pub const MIN: usize = 16;
-
-    /// A key of at least [`ClusterKey::MIN`] bytes.
-    ///
-    /// # Errors
-    /// [`KeyTooShort`].
-    pub fn new(bytes: impl AsRef<[u8]>) -> Result<Self, KeyTooShort> {
-        let bytes = bytes.as_ref();
-        if bytes.len() < Self::MIN {
-            return Err(KeyTooShort { len: bytes.len() });
-        }
-        Ok(ClusterKey(bytes.into()))
-    }
-
-    /// Its bytes.
-    #[allow(dead_code)]
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl fmt::Debug for ClusterKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClusterKey(..)")
-    }
-}
-
-/// A cluster key is too short to be one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a cluster key of {len} bytes; it must have at least {min}", min = ClusterKey::MIN)]
-pub struct KeyTooShort {
-    /// Its length in bytes.
-    pub len: usize,
 }

@@ -4,7 +4,7 @@
 
 use super::{Bounds, WireError};
 use crate::ids::ClaimNo;
-use crate::peer::hello::{Hello, MAX_NAME, MAX_POOLS};
+use crate::peer::hello::{Hello, MAX_NAME, MAX_POOLS, Offer};
 use crate::peer::message::{Body, Claim, Part};
 use crate::reason::Reason;
 use kvroom_kernels::coverage::Coverage;
@@ -45,35 +45,29 @@ pub fn check(body: &Body, bounds: &Bounds) -> Result<(), WireError> {
     })
 }
 
-/// Checks the bounds of a decoded greeting; what it means is [`crate::peer::hello::accept`]'s.
-pub(super) fn check_hello(hello: &Hello) -> Result<(), WireError> {
-    let told = |what: Result<(), String>| {
-        what.map_err(|what| WireError::OutOfBounds {
-            name: "Hello",
-            what,
-        })
-    };
-    if hello.node.is_empty() || hello.node.len() > MAX_NAME {
-        return told(Err(format!(
-            "a node name of {} bytes (1 to {MAX_NAME})",
-            hello.node.len()
-        )));
+/// Checks the bounds of a Hello; what it means is [`crate::peer::hello::greet`]'s.
+pub(super) fn check_hello(hello: &Hello) -> Result<(), String> {
+    let name = hello.node.len();
+    if name == 0 || name > MAX_NAME {
+        return Err(format!("a node name of {name} bytes (1 to {MAX_NAME})"));
     }
-    if hello.pools.len() > MAX_POOLS {
-        return told(Err(format!(
-            "{} pools (at most {MAX_POOLS})",
-            hello.pools.len()
-        )));
+    if hello.protocols.oldest > hello.protocols.newest {
+        return Err(format!("protocols {}", hello.protocols));
     }
-    for (n, (id, layout)) in hello.pools.iter().enumerate() {
-        told(check_layout(layout))?;
-        for (other, before) in &hello.pools[..n] {
-            if other == id || before.name == layout.name {
-                return told(Err(format!(
-                    "pool {} (id {}) listed twice",
-                    layout.name, id.0
-                )));
-            }
+    Ok(())
+}
+
+/// Checks the bounds of an offer; what it means is [`crate::peer::hello::accept`]'s.
+pub(super) fn check_offer(offer: &Offer) -> Result<(), String> {
+    let pools = &offer.pools;
+    if pools.len() > MAX_POOLS {
+        return Err(format!("{} pools (at most {MAX_POOLS})", pools.len()));
+    }
+    for (n, (id, layout)) in pools.iter().enumerate() {
+        check_layout(layout)?;
+        let twice = |(other, before): &(_, PoolLayout)| other == id || before.name == layout.name;
+        if pools[..n].iter().any(twice) {
+            return Err(format!("pool {} (id {}) listed twice", layout.name, id.0));
         }
     }
     Ok(())

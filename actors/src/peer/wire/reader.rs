@@ -4,8 +4,7 @@
 //! over slices is gathered in the reader's own buffer, which holds at most one frame, grows with
 //! the bytes that really came, and is given back when it was large.
 
-use super::{Bounds, PREFIX, WireError, decode_frame, decode_hello};
-use crate::peer::hello::Hello;
+use super::{Bounds, PREFIX, WireError, decode_frame, sum};
 use crate::peer::message::Frame;
 
 /// A larger buffer than this is not kept for the next frame, so that an idle session is small.
@@ -15,9 +14,7 @@ const KEEP: usize = 4 << 10;
 #[derive(Debug)]
 pub struct FrameReader {
     bounds: Bounds,
-    /// The beginning of a frame, its length included.
-    partial: Vec<u8>,
-    broken: bool,
+    cutter: Cutter,
 }
 
 impl FrameReader {
@@ -25,8 +22,7 @@ impl FrameReader {
     pub fn new(bounds: Bounds) -> Self {
         FrameReader {
             bounds,
-            partial: Vec::new(),
-            broken: false,
+            cutter: Cutter::default(),
         }
     }
 
@@ -34,38 +30,47 @@ impl FrameReader {
     /// gives `None`: then all bytes have been taken.
     ///
     /// # Errors
-    /// The peer's fault; every later call gives [`WireError::Broken`]. Close the transport.
+    /// The peer's fault, or the transport's; every later call gives [`WireError::Broken`]. Close
+    /// the transport.
     pub fn read(&mut self, bytes: &mut &[u8]) -> Result<Option<Frame>, WireError> {
-        self.next(bytes, decode_frame)
-    }
-
-    /// As [`FrameReader::read`], where the next frame is a greeting.
-    ///
-    /// # Errors
-    /// As for [`FrameReader::read`].
-    pub fn read_hello(&mut self, bytes: &mut &[u8]) -> Result<Option<Hello>, WireError> {
-        self.next(bytes, decode_hello)
+        let bounds = &self.bounds;
+        self.cutter.next(bytes, bounds.frame_bytes, |payload| {
+            decode_frame(payload, bounds)
+        })
     }
 
     /// Whether the stream ends within a frame, if it ends here.
     pub fn is_mid_frame(&self) -> bool {
-        !self.partial.is_empty()
+        !self.cutter.partial.is_empty()
     }
 
     /// Bytes that the reader holds on to.
     pub fn buffered(&self) -> usize {
-        self.partial.capacity()
+        self.cutter.partial.capacity()
     }
+}
 
-    fn next<T>(
+/// Finds where a frame ends, and sums it.
+#[derive(Debug, Default)]
+pub(super) struct Cutter {
+    /// The beginning of a frame, its prefix included.
+    partial: Vec<u8>,
+    broken: bool,
+}
+
+impl Cutter {
+    /// Takes the next frame, of at most `limit` bytes, off the front of `bytes` and decodes its
+    /// payload.
+    pub(super) fn next<T>(
         &mut self,
         bytes: &mut &[u8],
-        decode: impl FnOnce(&[u8], &Bounds) -> Result<T, WireError>,
+        limit: usize,
+        decode: impl FnOnce(&[u8]) -> Result<T, WireError>,
     ) -> Result<Option<T>, WireError> {
         if self.broken {
             return Err(WireError::Broken);
         }
-        let result = self.cut(bytes, decode);
+        let result = self.cut(bytes, limit.min(super::MAX), decode);
         if result.is_err() {
             self.broken = true;
             self.partial = Vec::new();
@@ -76,46 +81,34 @@ impl FrameReader {
     fn cut<T>(
         &mut self,
         bytes: &mut &[u8],
-        decode: impl FnOnce(&[u8], &Bounds) -> Result<T, WireError>,
+        limit: usize,
+        decode: impl FnOnce(&[u8]) -> Result<T, WireError>,
     ) -> Result<Option<T>, WireError> {
         if self.partial.is_empty() {
-            let whole = match self.length(bytes)? {
-                Some(len) => bytes.get(PREFIX..PREFIX + len),
+            let whole = match length(bytes, limit)? {
+                Some(len) => bytes.split_at_checked(PREFIX + len),
                 None => None,
             };
-            if let Some(payload) = whole {
-                let value = decode(payload, &self.bounds)?;
-                *bytes = &bytes[PREFIX + payload.len()..];
+            if let Some((frame, rest)) = whole {
+                let value = decode(summed(frame)?)?;
+                *bytes = rest;
                 return Ok(Some(value));
             }
         }
-        self.take(bytes, PREFIX);
-        let Some(len) = self.length(&self.partial)? else {
+        self.take(bytes, LENGTH);
+        let Some(len) = length(&self.partial, limit)? else {
             return Ok(None);
         };
         self.take(bytes, PREFIX + len);
         if self.partial.len() < PREFIX + len {
             return Ok(None);
         }
-        let value = decode(&self.partial[PREFIX..], &self.bounds)?;
+        let value = decode(summed(&self.partial)?)?;
         self.partial.clear();
         if self.partial.capacity() > KEEP {
             self.partial = Vec::new();
         }
         Ok(Some(value))
-    }
-
-    /// The length that `bytes` begins with, if it is all there.
-    fn length(&self, bytes: &[u8]) -> Result<Option<usize>, WireError> {
-        let Some(prefix) = bytes.first_chunk::<PREFIX>() else {
-            return Ok(None);
-        };
-        let len = u32::from_le_bytes(*prefix) as usize;
-        let limit = self.bounds.frame_bytes.min(super::MAX);
-        if len > limit {
-            return Err(WireError::TooLong { len, limit });
-        }
-        Ok(Some(len))
     }
 
     /// Moves bytes to the buffer until that holds `want`.
@@ -125,4 +118,30 @@ impl FrameReader {
         self.partial.extend_from_slice(now);
         *bytes = later;
     }
+}
+
+/// Bytes of the length in a prefix.
+const LENGTH: usize = 4;
+
+/// The length that `bytes` begins with, if it is all there.
+fn length(bytes: &[u8], limit: usize) -> Result<Option<usize>, WireError> {
+    let Some(first) = bytes.first_chunk::<LENGTH>() else {
+        return Ok(None);
+    };
+    let len = u32::from_le_bytes(*first) as usize;
+    if len > limit {
+        return Err(WireError::TooLong { len, limit });
+    }
+    Ok(Some(len))
+}
+
+/// The payload of a whole frame, if it is the one that was summed.
+fn summed(frame: &[u8]) -> Result<&[u8], WireError> {
+    let (prefix, payload) = frame.split_at(PREFIX);
+    let len = payload.len();
+    let crc = sum(len as u32, payload); // at most MAX, which fits
+    if prefix[LENGTH..] != crc.to_le_bytes() {
+        return Err(WireError::Corrupt { len });
+    }
+    Ok(payload)
 }
