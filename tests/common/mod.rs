@@ -203,7 +203,7 @@ pub(crate) struct Duo {
     pub(crate) decode: Side,
     /// The prefill node, as the decode node knows it.
     pub(crate) peer: Peer,
-    /// Holds the prefill node's copies inside the decode node's gates.
+    /// Holds whichever lane writes inside the decode node's gates.
     pub(crate) brake: Brake,
     /// The decode node dials through it: its way up is towards prefill, data comes down.
     proxy: Option<Proxy>,
@@ -246,12 +246,17 @@ impl Duo {
 
     pub(crate) async fn with(setup: Setup) -> Duo {
         let (hub, brake) = (LocalHub::new(), Brake::default());
-        let prefill = Side::start(&hub, "p", &setup, &brake).await;
+        // Within a process the sender's lane writes, else the receiver's.
+        let (of_prefill, of_decode) = match setup.over {
+            Over::Local => (brake.clone(), Brake::default()),
+            _ => (Brake::default(), brake.clone()),
+        };
+        let prefill = Side::start(&hub, "p", &setup, &of_prefill).await;
         let without = Setup {
             plant: None,
             ..setup
         };
-        let decode = Side::start(&hub, "d", &without, &Brake::default()).await;
+        let decode = Side::start(&hub, "d", &without, &of_decode).await;
         let proxy = match (without.proxied, without.over) {
             (false, _) => None,
             (true, Over::Local) => panic!("no proxy fits between nodes of a hub"),
@@ -410,7 +415,8 @@ pub(crate) async fn all_free(pool: &Pool) {
     until("all pages are back", || pool.leased_pages() == 0).await;
 }
 
-fn word(stamp: u64, layer: u32, place: u64, i: usize) -> u64 {
+/// A word of a stamped page.
+pub(crate) fn word(stamp: u64, layer: u32, place: u64, i: usize) -> u64 {
     let mut z = stamp.wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ (u64::from(layer) << 48)
         ^ (place << 24)

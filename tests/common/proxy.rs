@@ -47,6 +47,9 @@ pub(crate) enum Act {
     Flip(u8),
 }
 
+/// How many of the first bytes of a connection are kept.
+pub(crate) const HEAD: usize = 16;
+
 /// What a connection does before the first byte of it passes.
 pub(crate) type Plan = Vec<(Way, u64, Act)>;
 
@@ -219,6 +222,8 @@ struct Flow {
     flip: u8,
     /// Bytes that were changed.
     flipped: u64,
+    /// The first bytes that came.
+    head: Vec<u8>,
     delay: Duration,
     /// Bytes in a second.
     rate: Option<u64>,
@@ -293,6 +298,11 @@ impl Link {
     /// Bytes that were changed so far.
     pub(crate) fn flipped(&self, way: Way) -> u64 {
         lock(&self.state.ways)[way as usize].flipped
+    }
+
+    /// The first bytes that came this way, at most [`HEAD`], as they came.
+    pub(crate) fn head(&self, way: Way) -> Vec<u8> {
+        lock(&self.state.ways)[way as usize].head.clone()
     }
 
     /// Whether what was to happen at a number of bytes has happened.
@@ -449,6 +459,8 @@ async fn pump(from: &Socket, to: &Socket, link: &Link, way: Way) -> io::Result<(
             let mut ways = lock(&link.state.ways);
             let flow = &mut ways[way as usize];
             flow.came += n as u64;
+            let head = HEAD.saturating_sub(flow.head.len()).min(n);
+            flow.head.extend_from_slice(&bytes[..head]);
             if flow.flip != 0 {
                 bytes[0] ^= std::mem::take(&mut flow.flip);
                 flow.flipped += 1;
