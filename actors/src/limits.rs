@@ -5,6 +5,10 @@
 
 use std::time::Duration;
 
+/// Bytes of a cell that are accounted for together when they come over a network: data frames begin
+/// and end on multiples of it within a cell. Part of the protocol.
+pub const UNIT: u64 = 64 << 10;
+
 /// How much of everything one node holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 const PURE: &[&str] = &[
     "copy/schedule",
     "copy/schedule.rs",
+    "fabric/tcp/frame.rs",
     "ids.rs",
     "limits.rs",
     "peer/auth.rs",
@@ -78,6 +79,7 @@ const UNSAFE: &[&str] = &[
     "actors/src/memory/plant.rs",
     "actors/src/memory/pool.rs",
     "actors/src/memory/slots.rs",
+    "actors/src/memory/socket.rs",
     "actors/src/memory/sync.rs",
     "actors/src/memory/tests/jobs.rs",
     "actors/src/memory/tests/leases.rs",

@@ -6,7 +6,7 @@
 use super::job::Job;
 use super::schedule::{Class, Config, QueueFull, Scheduler, Turn};
 use super::sum::SumJob;
-use crate::ids::{LegNo, LifeId};
+use crate::ids::LifeId;
 use crate::runtime::stats::Stats;
 use actix::{Actor, AsyncContext, Context, Handler, Message};
 use std::collections::VecDeque;
@@ -19,15 +19,11 @@ const STRETCH: u64 = 512 << 10;
 /// Pieces between two looks at the mailbox.
 const TURNS: usize = 64;
 
-/// Told of bytes that landed while a job is still running.
-pub(crate) type Progress = Box<dyn Fn(LifeId, LegNo, u64) + Send>;
-
 /// One copy lane.
 pub(crate) struct Lane {
     scheduler: Scheduler<Job>,
     sums: VecDeque<SumJob>,
     awake: bool,
-    progress: Progress,
     stats: Arc<Stats>,
     #[cfg(feature = "plant")]
     plant: Option<super::plant::Plant>,
@@ -55,7 +51,7 @@ struct Step;
 pub(crate) struct Drain;
 
 impl Lane {
-    pub(crate) fn new(jobs: usize, progress: Progress, stats: Arc<Stats>) -> Self {
+    pub(crate) fn new(jobs: usize, stats: Arc<Stats>) -> Self {
         let config = Config {
             capacity: jobs,
             ..Config::default()
@@ -64,7 +60,6 @@ impl Lane {
             scheduler: Scheduler::new(&config),
             sums: VecDeque::new(),
             awake: false,
-            progress,
             stats,
             #[cfg(feature = "plant")]
             plant: None,
@@ -121,10 +116,7 @@ impl Lane {
                     // A panic costs the job, not the lane that all rooms share.
                     let step = catch_unwind(AssertUnwindSafe(|| job.step(budget)))
                         .unwrap_or_else(|_| job.broke());
-                    if let Some(bytes) = job.news() {
-                        let id = job.ticket().id();
-                        (self.progress)(id.life, id.leg, bytes);
-                    }
+                    job.tell_news();
                     copied += step.bytes;
                     self.stats
                         .copied_bytes

@@ -33,16 +33,75 @@ pub struct Job {
     place: Place,
     bytes: u64,
     state: State,
-    checksum: Option<Checksum>,
+    sum: Option<SourceSum>,
     /// Landed bytes that were told of already.
     told: u64,
+}
+
+/// The sum over a job's cells, from its source, in steps.
+#[derive(Debug)]
+pub(crate) struct SourceSum {
+    sum: Checksum,
+    /// Cells that are in it.
+    cells: u64,
+}
+
+impl SourceSum {
+    pub(crate) fn new() -> Self {
+        SourceSum {
+            sum: Checksum::new(),
+            cells: 0,
+        }
+    }
+
+    /// Adds the cells of about `budget` bytes. A cell that cannot be read is an error of the ticket.
+    pub(crate) fn step(
+        &mut self,
+        ticket: &mut Ticket,
+        layout: &PoolLayout,
+        place: &Place,
+        budget: u64,
+    ) -> Step {
+        let pages = place.from.len() as u64;
+        let cells = pages * place.layers.len() as u64;
+        let mut read = 0;
+        while self.cells < cells && read < budget {
+            let layer = place.layers.start + (self.cells / pages) as u32;
+            let index = (self.cells % pages) as usize;
+            let source = place.pages.get(place.from.start + index).copied();
+            let offset = source.and_then(|page| layout.cell_offset(layer, page));
+            let page = (place.to.start + index) as u32;
+            let sum = &mut self.sum;
+            let summed = ticket.with_source(offset.unwrap_or(u64::MAX), layout.page_bytes, |b| {
+                sum.add_cell(u32::from(place.section), layer, page, b);
+            });
+            if let Err(error) = summed {
+                ticket.errored(error.to_string());
+                return Step {
+                    bytes: read,
+                    over: true,
+                };
+            }
+            read += layout.page_bytes;
+            self.cells += 1;
+        }
+        Step {
+            bytes: read,
+            over: self.cells == cells,
+        }
+    }
+
+    /// The sum.
+    pub(crate) fn value(self) -> u64 {
+        self.sum.value()
+    }
 }
 
 enum State {
     New,
     Copying(Box<Plan>),
-    /// All copied; so many cells are summed.
-    Summing(u64),
+    /// All copied; the source is being summed.
+    Summing,
 }
 
 /// What a turn did.
@@ -67,7 +126,6 @@ impl Job {
     ) -> Self {
         let cells = place.from.len() as u64 * place.layers.len() as u64;
         let bytes = cells.saturating_mul(layout.page_bytes);
-        let checksum = checksum.then(Checksum::new);
         Job {
             ticket,
             route,
@@ -75,7 +133,7 @@ impl Job {
             place,
             bytes,
             state: State::New,
-            checksum,
+            sum: checksum.then(SourceSum::new),
             told: 0,
         }
     }
@@ -96,7 +154,7 @@ impl Job {
                 Err(fact) => return self.fail(fact, 0),
             },
             State::Copying(plan) => plan,
-            State::Summing(_) => return self.sum(budget),
+            State::Summing => return self.sum(budget),
         };
         let cell = self.layout.page_bytes;
         let (bytes, end) =
@@ -114,47 +172,21 @@ impl Job {
 
     /// All pieces have landed.
     fn copied(&mut self, bytes: u64) -> Step {
-        if self.checksum.is_none() {
+        if self.sum.is_none() {
             return Step { bytes, over: true };
         }
-        self.state = State::Summing(0);
+        self.state = State::Summing;
         Step { bytes, over: false }
     }
 
     /// Sums some cells of the source.
     fn sum(&mut self, budget: u64) -> Step {
-        let (State::Summing(done), Some(sum)) = (&mut self.state, &mut self.checksum) else {
-            return Step {
+        match &mut self.sum {
+            Some(sum) => sum.step(&mut self.ticket, &self.layout, &self.place, budget),
+            None => Step {
                 bytes: 0,
                 over: true,
-            };
-        };
-        let (layout, place, ticket) = (&self.layout, &self.place, &mut self.ticket);
-        let pages = place.from.len() as u64;
-        let cells = pages * place.layers.len() as u64;
-        let mut read = 0;
-        while *done < cells && read < budget {
-            let layer = place.layers.start + (*done / pages) as u32;
-            let index = (*done % pages) as usize;
-            let source = place.pages.get(place.from.start + index).copied();
-            let offset = source.and_then(|page| layout.cell_offset(layer, page));
-            let page = (place.to.start + index) as u32;
-            let summed = ticket.with_source(offset.unwrap_or(u64::MAX), layout.page_bytes, |b| {
-                sum.add_cell(u32::from(place.section), layer, page, b);
-            });
-            if let Err(error) = summed {
-                ticket.errored(error.to_string());
-                return Step {
-                    bytes: read,
-                    over: true,
-                };
-            }
-            read += layout.page_bytes;
-            *done += 1;
-        }
-        Step {
-            bytes: read,
-            over: *done == cells,
+            },
         }
     }
 
@@ -166,16 +198,14 @@ impl Job {
         Step { bytes, over: true }
     }
 
-    /// Bytes that landed since the last time they were told of, if that is enough to tell.
-    pub fn news(&mut self) -> Option<u64> {
+    /// Tells the room of bytes that landed since the last time, if that is enough to tell.
+    pub fn tell_news(&mut self) {
         let landed = self.ticket.facts().landed_bytes;
         let fresh = landed - self.told;
-        if fresh < TELL_EVERY {
-            return None;
+        if fresh >= TELL_EVERY {
+            self.told = landed;
+            self.ticket.tell_moved(fresh);
         }
-        self.told = landed;
-        self.ticket.told(landed);
-        Some(fresh)
     }
 
     /// The wrong write that this job can make: of its first cell, later.
@@ -223,7 +253,7 @@ impl Job {
         if facts.errored.is_none() && facts.refused_pieces == 0 && facts.landed_bytes == self.bytes
         {
             self.ticket
-                .finish_with(self.checksum.map_or(0, Checksum::value));
+                .finish_with(self.sum.map_or(0, SourceSum::value));
         }
     }
 }
@@ -233,9 +263,10 @@ impl Work for Job {
         match &self.state {
             State::New => self.bytes,
             State::Copying(plan) => plan.remaining_bytes(),
-            State::Summing(done) => self
-                .bytes
-                .saturating_sub(done.saturating_mul(self.layout.page_bytes)),
+            State::Summing => self.sum.as_ref().map_or(0, |sum| {
+                self.bytes
+                    .saturating_sub(sum.cells.saturating_mul(self.layout.page_bytes))
+            }),
         }
     }
 

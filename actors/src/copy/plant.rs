@@ -120,8 +120,50 @@ impl Brake {
 }
 
 thread_local! {
+    /// What the network lanes of this thread do wrong, and how often they still may.
+    static WRONG: RefCell<(Option<Plant>, u32)> = const { RefCell::new((None, 0)) };
     /// The brake of this thread's lane.
     static BRAKE: RefCell<Option<Brake>> = const { RefCell::new(None) };
+}
+
+/// Makes the network lanes of this thread do something wrong, a few times: far fewer than once a
+/// frame, or nothing right would happen at all.
+pub(crate) fn put_plant(plant: Option<Plant>) {
+    WRONG.with(|w| *w.borrow_mut() = (plant, 64));
+}
+
+fn may(wanted: Plant) -> bool {
+    WRONG.with(|w| {
+        let (plant, left) = &mut *w.borrow_mut();
+        let may = *plant == Some(wanted) && *left > 0;
+        *left -= u32::from(may);
+        may
+    })
+}
+
+/// A frame for this page begins to arrive: perhaps it is written to again, when it is too late.
+pub(crate) fn frame_begins(to: impl FnOnce() -> Option<Pool>, layer: u32, page: u32) {
+    if may(Plant::LateWrite)
+        && let Some(to) = to()
+    {
+        let due = Due {
+            from: None,
+            to,
+            layer,
+            page,
+        };
+        actix::spawn(async move {
+            tokio::time::sleep(LATER).await;
+            due.commit();
+        });
+    }
+}
+
+/// A job comes to a network lane: perhaps its source is kept.
+pub(crate) fn job_comes(ticket: &crate::memory::Ticket) {
+    if may(Plant::Leak) {
+        plant::keep_source(ticket);
+    }
 }
 
 /// Puts a brake on the lane of this thread.

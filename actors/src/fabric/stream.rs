@@ -1,7 +1,7 @@
 //! A connected stream socket, TCP or Unix, that can move from one thread's reactor to another's.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream as StdUnix;
 use tokio::io::{Interest, Ready};
 
@@ -66,6 +66,14 @@ impl Stream {
         }
     }
 
+    /// Writes what fits of these in order, if anything does.
+    pub(crate) fn try_write_vectored(&self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(s) => s.try_write_vectored(slices),
+            Stream::Unix(s) => s.try_write_vectored(slices),
+        }
+    }
+
     /// Writes what fits, if anything does.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
@@ -75,11 +83,11 @@ impl Stream {
     }
 }
 
-impl AsRawFd for Stream {
-    fn as_raw_fd(&self) -> RawFd {
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Stream::Tcp(s) => s.as_raw_fd(),
-            Stream::Unix(s) => s.as_raw_fd(),
+            Stream::Tcp(s) => s.as_fd(),
+            Stream::Unix(s) => s.as_fd(),
         }
     }
 }

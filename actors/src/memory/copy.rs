@@ -158,7 +158,7 @@ impl Ticket {
 }
 
 /// Checks a range against the pool and against the pages lent.
-fn lent(
+pub(super) fn lent(
     held: &Held,
     end: End,
     offset: u64,

@@ -24,7 +24,7 @@
 //! numbers are not used twice.
 //!
 //! Where the unsafe is: `slots` (contents of a gate's slot), `pool` (the memory), `lease` (slices),
-//! `copy` (the copy), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
+//! `copy` (the copy), `socket` (reads into pages and writes from them), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
 //! `gate`, `free_list` and `lease_table` have none, and the loom tests run these files and `slots`.
 
 mod copy;
@@ -33,10 +33,12 @@ mod gate;
 mod held;
 mod lease;
 mod lease_table;
+mod marks;
 #[cfg(feature = "plant")]
 pub mod plant;
 mod pool;
 mod slots;
+mod socket;
 mod sync;
 mod table;
 mod target;
@@ -51,6 +53,7 @@ pub use held::Mode;
 pub use lease::{Lease, ReadLease, WriteLease};
 pub use lease_table::{Holder, LeaseError};
 pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
+pub(crate) use socket::{MAX_RANGES, PoolRange, SocketError, read_plain};
 pub use table::{
     Closing, GateClosed, GateTable, GatesExhausted, Inside, NotOpened, OpenError, OpenGate,
 };

@@ -145,6 +145,11 @@ impl OpenGate {
         self.owner.contents().landed()
     }
 
+    /// Where its writers write.
+    pub fn target(&self) -> &Target {
+        self.owner.contents()
+    }
+
     /// Lets nobody in any more.
     pub fn close(self) -> Closing {
         self.owner.close();

@@ -1,9 +1,12 @@
 //! Where the writers of one claim may write, and whom they tell.
 
 use super::held::Held;
+use super::marks::{Grid, Marks};
 use super::pool::PoolMemory;
-use kvroom_kernels::coverage::Rect;
+use crate::ids::PeerRef;
+use kvroom_kernels::coverage::{Coverage, Rect};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,12 +32,17 @@ pub struct Landed {
 /// Pages of one pool that a claim's writers may write. Keeps the pages held.
 pub struct TargetSection {
     held: Arc<Held>,
+    marks: Marks,
 }
 
 /// What a claim's gate protects. Owned by the gate's slot from open to closed and empty.
 pub struct Target {
     sections: Box<[TargetSection]>,
     aux: Option<TargetSection>,
+    /// The one peer that may write, when bytes come from the network.
+    writer: Option<PeerRef>,
+    /// The layers that it may write.
+    layers: Range<u32>,
     pieces: AtomicU64,
     bytes: AtomicU64,
     doorbell: Arc<dyn Doorbell>,
@@ -42,11 +50,28 @@ pub struct Target {
 
 impl TargetSection {
     pub(super) fn new(held: Arc<Held>) -> Self {
-        TargetSection { held }
+        TargetSection {
+            held,
+            marks: Marks::default(),
+        }
     }
 
     pub(super) fn held(&self) -> &Held {
         &self.held
+    }
+
+    fn grid(&self) -> Grid {
+        let layout = self.memory().layout();
+        Grid {
+            layers: layout.layers,
+            places: self.pages().len() as u32,
+            cell: layout.page_bytes,
+        }
+    }
+
+    /// Notes that `bytes` bytes of a cell were written from `offset` on, and found valid.
+    pub(crate) fn mark(&self, layer: u32, place: u32, offset: u64, bytes: u64) {
+        self.marks.mark(self.grid(), layer, place, offset, bytes);
     }
 
     /// The pool's memory.
@@ -75,10 +100,50 @@ impl Target {
         Target {
             sections: sections.into_boxed_slice(),
             aux,
+            writer: None,
+            layers: 0..u32::MAX,
             pieces: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             doorbell,
         }
+    }
+
+    /// Only this peer may write over a network, and only these layers.
+    #[must_use]
+    pub fn only_for(mut self, writer: PeerRef, layers: Range<u32>) -> Self {
+        self.writer = Some(writer);
+        self.layers = layers;
+        self
+    }
+
+    /// Who may write over a network.
+    pub fn writer(&self) -> Option<PeerRef> {
+        self.writer
+    }
+
+    /// Which layers.
+    pub fn layers(&self) -> Range<u32> {
+        self.layers.clone()
+    }
+
+    /// Whether network lanes have marked all these cells.
+    pub fn has_all(&self, cells: &Coverage) -> bool {
+        cells.rects().iter().all(|rect| {
+            self.section(rect.section)
+                .is_some_and(|s| s.marks.has_all(s.grid(), rect))
+        })
+    }
+
+    /// The cells that network lanes have marked.
+    pub fn marked(&self) -> Coverage {
+        let mut set = Coverage::new();
+        for (i, section) in (0..Rect::AUX).zip(&self.sections) {
+            section.marks.add_to(section.grid(), i, &mut set);
+        }
+        if let Some(aux) = &self.aux {
+            aux.marks.add_to(aux.grid(), Rect::AUX, &mut set);
+        }
+        set
     }
 
     /// Section `section`; [`Rect::AUX`] is the aux row.
@@ -99,7 +164,7 @@ impl Target {
         }
     }
 
-    pub(super) fn count(&self, bytes: u64) {
+    pub(crate) fn count(&self, bytes: u64) {
         self.pieces.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -117,6 +117,11 @@ pub trait TicketSink: Send + Sync {
     /// A job is over. Called once for each ticket, from its `Drop`, on the lane's thread; must not
     /// block and must not lose it.
     fn returned(&self, back: JobBack);
+
+    /// So many more bytes of a running job have landed. Must not block.
+    fn moved(&self, id: JobId, bytes: u64) {
+        let _ = (id, bytes);
+    }
 }
 
 /// A job that came back.
@@ -211,9 +216,10 @@ impl Ticket {
         self.facts.errored.get_or_insert_with(|| what.into());
     }
 
-    /// The room was told of so many landed bytes.
-    pub fn told(&mut self, bytes: u64) {
-        self.facts.told_bytes = bytes;
+    /// Tells the room of so many more landed bytes.
+    pub fn tell_moved(&mut self, bytes: u64) {
+        self.facts.told_bytes += bytes;
+        self.sink.moved(self.id, bytes);
     }
 
     /// Ends the job as done in full, with the sum over its cells.

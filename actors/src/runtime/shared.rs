@@ -51,6 +51,8 @@ pub struct NodeShared {
     pub limits: Limits,
     /// Its deadlines.
     pub deadlines: Deadlines,
+    /// How it talks to other processes.
+    pub net: super::net::Net,
     /// Gates of its claims.
     pub gates: Arc<GateTable>,
     /// Counters.

@@ -15,6 +15,16 @@ pub struct Stats {
     pub aborted: AtomicU64,
     /// Copy jobs that met a closed gate.
     pub refused_jobs: AtomicU64,
+    /// Payload bytes that network lanes placed into pages.
+    pub received_bytes: AtomicU64,
+    /// Payload bytes that arrived for a claim whose gate was closed, and were thrown away.
+    pub late_bytes: AtomicU64,
+    /// Frames that had such bytes.
+    pub late_frames: AtomicU64,
+    /// Frames that their sender declared void.
+    pub void_frames: AtomicU64,
+    /// Frames whose payload had a wrong sum.
+    pub corrupt_frames: AtomicU64,
     /// Messages about claims that are not live.
     pub stale_messages: AtomicU64,
     /// Events that meant nothing in their room's state.
@@ -40,6 +50,11 @@ pub struct Counts {
     pub done: u64,
     pub aborted: u64,
     pub refused_jobs: u64,
+    pub received_bytes: u64,
+    pub late_bytes: u64,
+    pub late_frames: u64,
+    pub void_frames: u64,
+    pub corrupt_frames: u64,
     pub stale_messages: u64,
     pub stale_events: u64,
     pub repeated_chunks: u64,
@@ -59,6 +74,11 @@ impl Stats {
             done: get(&self.done),
             aborted: get(&self.aborted),
             refused_jobs: get(&self.refused_jobs),
+            received_bytes: get(&self.received_bytes),
+            late_bytes: get(&self.late_bytes),
+            late_frames: get(&self.late_frames),
+            void_frames: get(&self.void_frames),
+            corrupt_frames: get(&self.corrupt_frames),
             stale_messages: get(&self.stale_messages),
             stale_events: get(&self.stale_events),
             repeated_chunks: get(&self.repeated_chunks),

@@ -13,7 +13,6 @@ use crate::peer::hello;
 use crate::reason::{Code, Reason};
 use crate::supervisor::actor::{FromInbox, Inbound, Inbox, Shard};
 use crate::supervisor::info::RoomInfo;
-use crate::supervisor::io::Input;
 use actix::{Actor, Addr, Arbiter, System};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::AtomicU64;
@@ -123,6 +122,7 @@ impl Runtime {
             next_life: AtomicU64::new(1),
             limits: config.limits.clone(),
             deadlines: config.deadlines.clone(),
+            net: config.net.clone(),
         });
         let (control, messages) = mpsc::channel(CONTROL_DEPTH);
         let (knock, knocks) = mpsc::channel(64);
@@ -351,7 +351,7 @@ fn run(
         let inboxes: Vec<_> = (0..config.shard_count()).map(|_| Inbox::new()).collect();
         let handles: Vec<Inbox> = inboxes.iter().map(|(inbox, _)| inbox.clone()).collect();
         for _ in 0..config.lanes {
-            threads.start_lane(&node, &handles, &config);
+            threads.start_lane(&node, &config);
         }
         for (inbox, rx) in inboxes {
             threads.start_shard(&node, inbox, rx);
@@ -397,24 +397,20 @@ struct Threads {
 }
 
 impl Threads {
-    fn start_lane(&mut self, node: &Arc<NodeShared>, inboxes: &[Inbox], config: &NodeConfig) {
+    fn start_lane(&mut self, node: &Arc<NodeShared>, config: &NodeConfig) {
         let arbiter = Arbiter::new();
         let stats = Arc::clone(&node.stats);
-        let (jobs, inboxes) = (lane_capacity(node, config.lanes), inboxes.to_vec());
+        let jobs = lane_capacity(node, config.lanes);
         #[cfg(feature = "plant")]
         let (plant, brake) = (config.plant, config.brake.clone());
         #[cfg(not(feature = "plant"))]
         let _ = config;
         let addr = Lane::start_in_arbiter(&arbiter.handle(), move |_| {
-            let progress = move |life: crate::ids::LifeId, leg, bytes| {
-                // The life's own shard; the others do not know it and count nothing.
-                for inbox in &inboxes {
-                    let _ = inbox.put(Inbound::Core(Input::Moved { life, leg, bytes }));
-                }
-            };
-            let lane = Lane::new(jobs, Box::new(progress), stats);
+            let lane = Lane::new(jobs, stats);
             #[cfg(feature = "plant")]
             crate::copy::plant::put_brake(brake);
+            #[cfg(feature = "plant")]
+            crate::copy::plant::put_plant(plant);
             #[cfg(feature = "plant")]
             let lane = lane.with_plant(plant);
             lane

@@ -14,13 +14,14 @@ use crate::copy::job::{Job, Place};
 use crate::copy::sum::{SumJob, SumReply, SumSection};
 use crate::fabric::PeerRoute;
 use crate::fabric::local::LocalRoute;
+use crate::fabric::tcp::{NewJob, TcpRoute};
 use crate::handle::{Back, ChunkBack};
 use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, Tick};
 use crate::memory::{
     Doorbell, JobBack, JobId, Lease, OpenGate, Target, Ticket, TicketSink, Withdrawn, Witness,
 };
 use crate::peer::actor::{Command, Commands, FromPeer, OpenRequest, PeerActor};
-use crate::peer::message::{Claim, ClaimTag, Section};
+use crate::peer::message::{Body, Claim, ClaimTag, Part, Section};
 use crate::reason::Reason;
 use crate::room::actor::{RoomActor, Said, Tell};
 use crate::room::event::{JobEnd, JobSpec, Timer};
@@ -135,6 +136,11 @@ impl TicketSink for Sink {
     fn returned(&self, back: JobBack) {
         // A shard that has stopped has leaked what was lent; the witness has nobody to go to.
         let _ = self.0.put(Inbound::Job(back));
+    }
+
+    fn moved(&self, id: JobId, bytes: u64) {
+        let JobId { life, leg, .. } = id;
+        let _ = self.0.put(Inbound::Core(Input::Moved { life, leg, bytes }));
     }
 }
 
@@ -581,7 +587,7 @@ impl Shard {
                 .parts
                 .get(usize::from(leg.0))
                 .copied()
-                .unwrap_or(crate::peer::message::Part::Whole),
+                .unwrap_or(Part::Whole),
             sections: draft
                 .pools
                 .iter()
@@ -602,7 +608,12 @@ impl Shard {
             *kept = None;
         }
         let aux_target = aux_target.filter(|_| leg.0 == 0);
-        let target = Target::new(targets, aux_target, Arc::new(Bell { inbox, life, leg }));
+        let layers = match claim.part {
+            Part::Whole => 0..u32::MAX,
+            Part::Layers { first, end } => first..end,
+        };
+        let bell = Arc::new(Bell { inbox, life, leg });
+        let target = Target::new(targets, aux_target, bell).only_for(peer, layers);
         let request = OpenRequest {
             life,
             leg,
@@ -687,12 +698,15 @@ impl Shard {
             leg,
             job: job_code(job, held),
         };
-        let built = self.build(id, held, &spec, sink);
-        match (built, self.lanes.get(lane)) {
-            (Some((class, job)), Some(lane)) => {
-                // Bounded by `Limits::jobs_per_lane`: a slot is taken before a chunk is pushed.
+        match (self.build(id, held, &spec, sink), self.lanes.get(lane)) {
+            // Bounded by `Limits::jobs_per_lane`: a slot is taken before a chunk is pushed.
+            (Some((PeerRoute::Local(gates), job)), Some(lane)) => {
+                let route = LocalRoute::new(gates, job.gate, job.claim);
+                let class = job.class;
+                let job = Job::new(job.ticket, route, job.layout, job.place, job.checksum);
                 lane.do_send(LaneWork::Copy(class, Box::new(job)));
             }
+            (Some((PeerRoute::Tcp(route), job)), _) => route.post(job),
             _ => {
                 // Nothing was posted; the debt that was recorded for it is paid by a ticket that
                 // never went anywhere.
@@ -708,7 +722,7 @@ impl Shard {
         held: Held,
         spec: &JobSpec,
         sink: Arc<Sink>,
-    ) -> Option<(crate::copy::schedule::Class, Job)> {
+    ) -> Option<(PeerRoute, NewJob)> {
         let l = self.core.life_mut(id.life)?;
         let record = l.legs().get(usize::from(id.leg.0))?;
         let (peer, gate, checksum) = (record.peer, record.gate, record.checksum);
@@ -747,13 +761,17 @@ impl Shard {
                 to: 0..1,
             },
         };
-        let ticket = Ticket::new(id, view, cancel, sink);
-        let gates = match &self.peers.get(&peer)?.route {
-            PeerRoute::Local(gates) => Arc::clone(gates),
-            PeerRoute::Tcp(_) => return None,
+        let route = self.peers.get(&peer)?.route.clone();
+        let job = NewJob {
+            ticket: Ticket::new(id, view, cancel, sink),
+            class,
+            layout,
+            place,
+            claim: number,
+            gate,
+            checksum,
         };
-        let route = LocalRoute::new(gates, gate, number);
-        Some((class, Job::new(ticket, route, layout, place, checksum)))
+        Some((route, job))
     }
 
     fn job_failed_to_start(&mut self, id: JobId, held: Held, end: JobEnd) {
@@ -805,16 +823,62 @@ impl Shard {
     }
 
     fn cancel_jobs(&mut self, life: LifeId) {
-        let Some(attached) = self.core.attached(life) else {
+        let Some(l) = self.core.life(life) else {
             return;
         };
-        if let AttachedRole::Sender { cancel, posted } = &attached.role {
+        let mut routes: Vec<TcpRoute> = Vec::new();
+        for leg in l.legs() {
+            if let Some(PeerRoute::Tcp(route)) = self.peers.get(&leg.peer).map(|p| &p.route) {
+                routes.push(route.clone());
+            }
+        }
+        if let AttachedRole::Sender { cancel, posted } = &l.attached().role {
             cancel.cancel();
             if *posted {
                 for lane in &self.lanes {
                     lane.do_send(LaneWork::Cancel(life));
                 }
+                for route in routes {
+                    route.cancel(life);
+                }
             }
+        }
+    }
+
+    /// What a peer of another process says that it wrote counts as far as this node's own lanes
+    /// have marked it.
+    fn with_own_account(&self, peer: PeerRef, body: Body) -> Body {
+        let Some(PeerRoute::Tcp(_)) = self.peers.get(&peer).map(|p| &p.route) else {
+            return body;
+        };
+        match body {
+            Body::Complete {
+                tag,
+                total,
+                coverage,
+                checksum,
+            } => {
+                let marked = self
+                    .core
+                    .offered(peer, tag.id.number)
+                    .and_then(|(life, leg)| match &self.core.life(life)?.attached().role {
+                        AttachedRole::Receiver { gates, .. } => gates.get(usize::from(leg.0)),
+                        AttachedRole::Sender { .. } => None,
+                    })
+                    .and_then(|gate| match gate {
+                        Gate::Open(open) => Some(open.target()),
+                        _ => None,
+                    })
+                    .filter(|target| !target.has_all(&coverage))
+                    .map(Target::marked);
+                Body::Complete {
+                    tag,
+                    total,
+                    coverage: marked.unwrap_or(coverage),
+                    checksum,
+                }
+            }
+            body => body,
         }
     }
 
@@ -984,7 +1048,10 @@ impl Handler<PeerSays> for Shard {
         for item in items.drain(..) {
             let input = match item {
                 FromPeer::Claim { offer, terms } => Input::Claim { peer, offer, terms },
-                FromPeer::Body(body) => Input::Message { peer, body },
+                FromPeer::Body(body) => Input::Message {
+                    peer,
+                    body: self.with_own_account(peer, body),
+                },
             };
             self.input(input, ctx);
         }

@@ -1,12 +1,50 @@
 //! Copies to another process, over several stream connections.
+//!
+//! ```text
+//!   shard ── NewJob ──▶ TcpRoute ──small──▶ part on the home shard's thread ──▶ 1 connection
+//!                           └─────large──▶ part on each lane's thread ──▶ its connections
+//!
+//!   prefill                                        decode
+//!   source pages ── writev ──▶ frames ──▶ readv ── through the gate ──▶ destination pages
+//!        ▲ ticket                                    │ trailer valid: marked
+//!        └────────────── acknowledged ◀──────────────┘
+//! ```
+//!
+//! Rules:
+//! - a byte is placed after its header's CRC was checked, within the claim's own pages, through its
+//!   open gate, which is held for one non-blocking read;
+//! - a frame counts after its trailer says that it is valid; coverage is the receiver's own account;
+//! - a sender's source is free the moment its job is over: what is half written goes on from zeroes
+//!   and ends with a void trailer. No zero-copy send, for the same reason;
+//! - "flushed" means acknowledged by the receiving lane. What a lost connection had not acknowledged
+//!   goes out again on another one of the same route: the same bytes, through the same gate.
+
+mod frame;
+mod job;
+mod options;
+mod receive;
+mod route;
+mod send;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use job::NewJob;
+#[allow(unused_imports)]
+pub(crate) use options::tune;
 
 use super::stream::Detached;
 use crate::copy::schedule::Class;
 use crate::ids::{LifeId, PeerRef};
 use crate::reason::Reason;
 use crate::runtime::shared::NodeShared;
-use actix::ArbiterHandle;
+use actix::{Actor, Addr, ArbiterHandle};
+use route::{RouteActor, RouteWork};
+use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A job of at most so many bytes goes the way of small pieces, whatever its class.
+const SMALL: u64 = 64 << 10;
 
 /// A data connection that has been opened and named by its token.
 #[derive(Debug)]
@@ -33,30 +71,90 @@ pub(crate) enum RouteEvent {
 pub(crate) type RouteEvents = Arc<dyn Fn(RouteEvent) + Send + Sync>;
 
 /// The way to one life of a peer. Clones are the same route; usable from any thread.
-#[derive(Clone, Debug)]
-pub(crate) struct TcpRoute {}
+#[derive(Clone)]
+pub(crate) struct TcpRoute {
+    small: Addr<RouteActor>,
+    large: Arc<[Addr<RouteActor>]>,
+    next: Arc<AtomicUsize>,
+}
 
 impl TcpRoute {
-    /// A route without connections: its actor for small pieces runs on `home`, one for large pieces
-    /// on each of `lanes`.
+    /// A route without connections: its part for small pieces runs on `home`, one for large pieces
+    /// on each of `lanes`, of which as many are used as there are connections.
     pub(crate) fn start(
-        _peer: PeerRef,
-        _name: &str,
-        _node: &Arc<NodeShared>,
-        _home: &ArbiterHandle,
-        _lanes: &[ArbiterHandle],
-        _events: RouteEvents,
+        peer: PeerRef,
+        name: &str,
+        node: &Arc<NodeShared>,
+        home: &ArbiterHandle,
+        lanes: &[ArbiterHandle],
+        events: RouteEvents,
     ) -> Self {
-        TcpRoute {}
+        let limits = &node.limits;
+        let aux = limits.rooms.saturating_mul(usize::from(limits.receivers));
+        let jobs = node.job_slots.saturating_add(aux);
+        let part = |arbiter: &ArbiterHandle| {
+            let (name, node, events) = (name.to_owned(), Arc::clone(node), Arc::clone(&events));
+            RouteActor::start_in_arbiter(arbiter, move |_| {
+                RouteActor::new(peer, name, node, events, jobs)
+            })
+        };
+        let used = usize::from(node.net.connections.max(1)).min(lanes.len());
+        TcpRoute {
+            small: part(home),
+            large: lanes.iter().take(used).map(part).collect(),
+            next: Arc::default(),
+        }
     }
 
     /// A connection of it.
-    pub(crate) fn attach(&self, _connection: DataConnection) {}
+    pub(crate) fn attach(&self, connection: DataConnection) {
+        let part = match connection.class {
+            Class::Interactive => Some(&self.small),
+            Class::Bulk => self
+                .large
+                .get(usize::from(connection.index) % self.large.len().max(1)),
+        };
+        if let Some(part) = part {
+            part.do_send(RouteWork::Attach(connection));
+        }
+    }
+
+    /// A job for it. Bounded by what was admitted, as a lane's.
+    pub(crate) fn post(&self, job: NewJob) {
+        let at = self.next.fetch_add(1, Ordering::Relaxed) % self.large.len().max(1);
+        let part = match self.large.get(at) {
+            Some(large) if job.bytes() > SMALL && job.class == Class::Bulk => large,
+            _ => &self.small,
+        };
+        part.do_send(RouteWork::Post(Box::new(job)));
+    }
 
     /// A life's jobs were cancelled.
-    pub(crate) fn cancel(&self, _life: LifeId) {}
+    pub(crate) fn cancel(&self, life: LifeId) {
+        for part in self.parts() {
+            part.do_send(RouteWork::Cancel(life));
+        }
+    }
 
     /// This life of the peer is over: closes every connection and hands all jobs back. The future
     /// ends when that is done.
-    pub(crate) async fn close(&self) {}
+    pub(crate) async fn close(&self) {
+        let closing: Vec<_> = self.parts().map(|p| p.send(RouteWork::Close)).collect();
+        for part in closing {
+            // A part that has stopped has let go of everything.
+            let _ = part.await;
+        }
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Addr<RouteActor>> {
+        std::iter::once(&self.small).chain(self.large.iter())
+    }
+}
+
+impl fmt::Debug for TcpRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpRoute")
+            .field("lanes", &self.large.len())
+            .finish_non_exhaustive()
+    }
 }

@@ -29,7 +29,7 @@ use super::custody::{Custody, Held};
 use super::early::{Early, Offer};
 use super::io::{ClaimKey, Counter, Input, Output, Which};
 use super::spent::{EarlyAborts, KeyUse, SpentKeys};
-use crate::ids::{LegNo, LifeId, PeerRef, RoomKey};
+use crate::ids::{ClaimNo, LegNo, LifeId, PeerRef, RoomKey};
 use crate::limits::Limits;
 use crate::peer::message::ClaimTag;
 use crate::reason::{Code, Reason};
@@ -258,6 +258,13 @@ impl<L, W, A> ShardCore<L, W, A> {
     /// Claims that wait for a local `send`, oldest first.
     pub fn early(&self) -> &Early {
         &self.early
+    }
+
+    /// The life and leg of a claim that this node offered to a peer.
+    pub fn offered(&self, peer: PeerRef, number: ClaimNo) -> Option<(LifeId, LegNo)> {
+        let role = Role::Receiver;
+        let key = ClaimKey { peer, role, number };
+        self.claims.get(&key).copied()
     }
 
     /// How many claims are live in either role.

@@ -1,0 +1,390 @@
+//! A copy job of this fabric: which cells go to which claim, what was sent, what was acknowledged.
+//!
+//! ```text
+//!   bytes of the rectangle:   ████████▓▓▓▓▓▓▓▓▒▒▒▒········
+//!                             acked    sent     │   not yet
+//!                                               └ sent on a connection that was lost: again
+//! ```
+//!
+//! Rules: the ticket (the right to read the source) goes when every byte is acknowledged, when the
+//! receiver refused one, or when the room was cancelled; frames that are half written then go on with
+//! zeroes. A job is in its route's scheduler as long as something of it is to be sent.
+
+use super::frame::{Data, Piece};
+use crate::copy::job::{Place, SourceSum};
+use crate::copy::schedule::{Class, Work};
+use crate::ids::{ClaimNo, LifeId};
+use crate::limits::UNIT;
+use crate::memory::{MAX_RANGES, PoolRange, Ticket};
+use kvroom_kernels::layout::PoolLayout;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A job on its way to a route.
+pub(crate) struct NewJob {
+    pub(crate) ticket: Ticket,
+    pub(crate) class: Class,
+    /// Of the source's pool.
+    pub(crate) layout: Arc<PoolLayout>,
+    pub(crate) place: Place,
+    pub(crate) claim: ClaimNo,
+    pub(crate) gate: u32,
+    /// Whether the source is summed at the end.
+    pub(crate) checksum: bool,
+}
+
+impl NewJob {
+    /// Bytes to be sent.
+    pub(crate) fn bytes(&self) -> u64 {
+        let cells = self.place.from.len() as u64 * self.place.layers.len() as u64;
+        cells.saturating_mul(self.layout.page_bytes)
+    }
+}
+
+/// Landed bytes between two reports of progress.
+const TELL_EVERY: u64 = 8 << 20;
+
+/// How often one stretch is sent again because its payload arrived corrupted.
+const CORRUPT_RETRIES: u32 = 3;
+
+/// A job of one route. Its frames share it.
+pub(super) struct Job {
+    pub(super) life: LifeId,
+    pub(super) class: Class,
+    layout: Arc<PoolLayout>,
+    place: Place,
+    claim: ClaimNo,
+    gate: u32,
+    bytes: u64,
+    state: RefCell<State>,
+}
+
+struct State {
+    ticket: Option<Ticket>,
+    sent: u64,
+    again: VecDeque<Stretch>,
+    acked: u64,
+    told: u64,
+    corrupt: u32,
+    queued: bool,
+    sum: Option<SourceSum>,
+}
+
+/// Bytes of the job's rectangle of cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub(super) position: u64,
+    pub(super) length: u32,
+}
+
+/// What is left to do after an acknowledgement.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// More is under way or to be sent.
+    Wait,
+    /// Put it into the scheduler: something is to be sent again.
+    Queue,
+    /// All has landed; its source is to be summed.
+    Sum,
+    /// It is over.
+    Over,
+}
+
+impl Job {
+    pub(super) fn new(new: NewJob) -> Rc<Job> {
+        let bytes = new.bytes();
+        Rc::new(Job {
+            life: new.ticket.id().life,
+            class: new.class,
+            layout: new.layout,
+            place: new.place,
+            claim: new.claim,
+            gate: new.gate,
+            bytes,
+            state: RefCell::new(State {
+                ticket: Some(new.ticket),
+                sent: 0,
+                again: VecDeque::new(),
+                acked: 0,
+                told: 0,
+                corrupt: 0,
+                queued: false,
+                sum: new.checksum.then(SourceSum::new),
+            }),
+        })
+    }
+
+    /// Bytes in all.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether its ticket is still here.
+    pub(super) fn is_live(&self) -> bool {
+        self.state.borrow().ticket.is_some()
+    }
+
+    /// Whether its room wants no more of it.
+    pub(super) fn is_cancelled(&self) -> bool {
+        let state = self.state.borrow();
+        state.ticket.as_ref().is_none_or(Ticket::is_cancelled)
+    }
+
+    /// It goes into the scheduler. False if it is there, or has nothing to send.
+    pub(super) fn enter_queue(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        let wants = state.ticket.is_some() && self.unsent(&state) > 0 && !state.queued;
+        state.queued |= wants;
+        wants
+    }
+
+    /// It came out of the scheduler.
+    pub(super) fn left_queue(&self) {
+        self.state.borrow_mut().queued = false;
+    }
+
+    /// The next stretch to send, about `budget` bytes; and whether it was the last for now. A stretch
+    /// ends where a cell or a unit of a cell does.
+    pub(super) fn take(&self, budget: u64, limit: usize) -> (Option<Stretch>, bool) {
+        let mut state = self.state.borrow_mut();
+        let stretch = if let Some(again) = state.again.pop_front() {
+            Some(again)
+        } else {
+            let length = stretch_from(
+                state.sent,
+                self.bytes,
+                self.layout.page_bytes,
+                budget,
+                limit,
+            );
+            let stretch = Stretch {
+                position: state.sent,
+                length,
+            };
+            state.sent += u64::from(length);
+            (length > 0).then_some(stretch)
+        };
+        let last = self.unsent(&state) == 0;
+        (stretch, last)
+    }
+
+    /// The header of a stretch.
+    pub(super) fn header(&self, seq: u64, stretch: Stretch, crc: bool) -> Data {
+        Data {
+            seq,
+            claim: self.claim,
+            gate: self.gate,
+            section: self.place.section,
+            layers: self.place.layers.clone(),
+            places: self.place.to.start as u32..self.place.to.end as u32,
+            position: stretch.position,
+            length: stretch.length,
+            crc,
+        }
+    }
+
+    /// Where in the source's pool the rest of a frame is, from byte `from` of its payload on; at most
+    /// as many ranges as one write takes.
+    pub(super) fn ranges(&self, data: &Data, from: u32, into: &mut Vec<PoolRange>) {
+        into.clear();
+        let pieces = data.pieces(self.layout.page_bytes, from);
+        into.extend(pieces.take(MAX_RANGES + 1).map(|p| self.range(&p)));
+    }
+
+    fn range(&self, piece: &Piece) -> PoolRange {
+        // Places count in the claim's list; the source's list has the same stretch elsewhere.
+        let index = self.place.from.start + (piece.place as usize - self.place.to.start);
+        let page = self.place.pages.get(index).copied();
+        let cell = page.and_then(|page| self.layout.cell_offset(piece.layer, page));
+        PoolRange {
+            // Out of every pool: refused before a byte moves.
+            offset: cell.map_or(u64::MAX, |cell| cell + piece.offset),
+            bytes: piece.bytes,
+        }
+    }
+
+    /// Does something with the ticket, if it is still here.
+    pub(super) fn with_ticket<R>(&self, f: impl FnOnce(&Ticket) -> R) -> Option<R> {
+        self.state.borrow().ticket.as_ref().map(f)
+    }
+
+    /// The CRC32C of a frame's payload.
+    pub(super) fn crc(&self, data: &Data) -> u32 {
+        let state = self.state.borrow();
+        let Some(ticket) = &state.ticket else {
+            return 0;
+        };
+        let mut crc = 0;
+        for piece in data.pieces(self.layout.page_bytes, 0) {
+            let range = self.range(&piece);
+            let summed = ticket.with_source(range.offset, range.bytes, |bytes| {
+                crc = crc32c::crc32c_append(crc, bytes);
+            });
+            if summed.is_err() {
+                // The write of the same range reports it.
+                break;
+            }
+        }
+        crc
+    }
+
+    /// A frame of it has landed.
+    pub(super) fn landed(&self, stretch: Stretch) -> Next {
+        let mut state = self.state.borrow_mut();
+        let State {
+            ticket: Some(ticket),
+            acked,
+            told,
+            ..
+        } = &mut *state
+        else {
+            return Next::Wait;
+        };
+        let bytes = u64::from(stretch.length);
+        *acked += bytes;
+        ticket.landed(bytes);
+        if *acked >= self.bytes {
+            return if state.sum.is_some() {
+                Next::Sum
+            } else {
+                Next::Over
+            };
+        }
+        if *acked - *told >= TELL_EVERY {
+            ticket.tell_moved(*acked - *told);
+            *told = *acked;
+        }
+        Next::Wait
+    }
+
+    /// The receiver's gate was closed.
+    pub(super) fn refused(&self) -> Next {
+        match &mut self.state.borrow_mut().ticket {
+            Some(ticket) => {
+                ticket.refused();
+                Next::Over
+            }
+            None => Next::Wait,
+        }
+    }
+
+    /// Something went wrong that another connection would not mend.
+    pub(super) fn errored(&self, what: String) {
+        if let Some(ticket) = &mut self.state.borrow_mut().ticket {
+            ticket.errored(what);
+        }
+    }
+
+    /// The payload of a frame arrived corrupted.
+    pub(super) fn corrupted(&self, stretch: Stretch) -> Next {
+        let mut state = self.state.borrow_mut();
+        state.corrupt += 1;
+        if state.corrupt > CORRUPT_RETRIES {
+            drop(state);
+            self.errored("the connection corrupts payloads again and again (payload_crc)".into());
+            return Next::Over;
+        }
+        state.again.push_back(stretch);
+        Next::Queue
+    }
+
+    /// The connection was lost before this was acknowledged.
+    pub(super) fn lost(&self, stretch: Stretch) {
+        self.state.borrow_mut().again.push_back(stretch);
+    }
+
+    /// Sums some of the source; true when the job is over.
+    pub(super) fn sum(&self, budget: u64) -> bool {
+        let mut state = self.state.borrow_mut();
+        let State {
+            ticket: Some(ticket),
+            sum: Some(sum),
+            ..
+        } = &mut *state
+        else {
+            return true;
+        };
+        sum.step(ticket, &self.layout, &self.place, budget).over
+    }
+
+    /// Lets go of the source: the ticket says what became of it.
+    pub(super) fn end(&self) {
+        let mut state = self.state.borrow_mut();
+        let whole = state.acked >= self.bytes;
+        let sum = state.sum.take().map_or(0, SourceSum::value);
+        let Some(ticket) = state.ticket.take() else {
+            return;
+        };
+        drop(state);
+        let facts = ticket.facts();
+        if whole && facts.errored.is_none() && facts.refused_pieces == 0 {
+            ticket.finish_with(sum);
+        }
+    }
+
+    fn unsent(&self, state: &State) -> u64 {
+        let again: u64 = state.again.iter().map(|s| u64::from(s.length)).sum();
+        again + (self.bytes - state.sent)
+    }
+}
+
+/// How long a stretch from `at` of `total` bytes is, in cells of `cell` bytes.
+fn stretch_from(at: u64, total: u64, cell: u64, budget: u64, limit: usize) -> u32 {
+    let left = total.saturating_sub(at);
+    if left == 0 || cell == 0 {
+        return 0;
+    }
+    let most = (limit as u64)
+        .min(u64::from(u32::MAX))
+        .min(cell.saturating_mul(MAX_RANGES as u64));
+    let mut end = at + budget.clamp(1, most).min(left);
+    if end < at + left {
+        // Back to the last place where a unit or a cell ends; if there is none, the next one.
+        end -= (end % cell) % UNIT;
+        if end <= at {
+            end = at + UNIT.min(cell - at % cell).min(left);
+        }
+    }
+    (end - at) as u32
+}
+
+/// As the scheduler holds it.
+#[derive(Clone)]
+pub(super) struct Queued(pub(super) Rc<Job>);
+
+impl Work for Queued {
+    fn remaining(&self) -> u64 {
+        let state = self.0.state.borrow();
+        self.0.unsent(&state)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn stretches_cover_a_job_and_end_where_units_do(
+            cell in 1u64..300_000, cells in 1u64..40, budget in 0u64..2_000_000, limit in 1usize..2_000_000,
+        ) {
+            let total = cell * cells;
+            let mut at = 0;
+            while at < total {
+                let n = u64::from(stretch_from(at, total, cell, budget, limit));
+                prop_assert!(n > 0 && at + n <= total);
+                prop_assert!(n <= (limit as u64).max(UNIT.min(cell)));
+                at += n;
+                prop_assert!(at % cell == 0 || (at % cell).is_multiple_of(UNIT));
+            }
+            prop_assert_eq!(stretch_from(total, total, cell, budget, limit), 0);
+        }
+    }
+}

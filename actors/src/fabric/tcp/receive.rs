@@ -1,0 +1,442 @@
+//! The incoming half of a data connection: straight into pages, through the claim's gate.
+//!
+//! ```text
+//!   Header ──data──▶ Payload ──▶ Trailer ──▶ Header       each read goes on into what follows
+//!     └──ack                └── gate closed: the rest is read and thrown away
+//! ```
+//!
+//! Rules: the gate is entered anew for each read and never held across a wait. A header is checked
+//! (CRC, limits, claim, writer, every index) before a byte is placed. What a frame placed counts only
+//! after its trailer said valid, and again only through the open gate.
+
+use super::frame::{Ack, Data, Fate, FrameError, HEADER, Header, Piece, TRAILER, Trailer};
+use crate::fabric::stream::Stream;
+use crate::ids::PeerRef;
+use crate::memory::{GateTable, Inside, MAX_RANGES, PoolRange, SocketError, TargetSection};
+use kvroom_kernels::coverage::Rect;
+use std::cell::Cell;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use tokio::io::Interest;
+
+/// What one reader needs to know of its node and peer.
+pub(super) struct Border<'a> {
+    pub(super) gates: &'a GateTable,
+    pub(super) peer: PeerRef,
+    /// Longest payload.
+    pub(super) limit: usize,
+}
+
+/// Something that the route must do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    /// Tell the other side what became of its frame; so many of its bytes were late.
+    Frame { seq: u64, fate: Fate, bytes: u32 },
+    /// The other side tells what became of ours.
+    Ack(Ack),
+    /// So many bytes moved; more may be there.
+    Bytes(usize),
+    /// Nothing is there now.
+    Empty,
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadError {
+    /// Only this connection: what it carried may go over another one.
+    #[error("{0}")]
+    Connection(String),
+    /// The peer broke the protocol.
+    #[error("{0}")]
+    Violation(String),
+}
+
+impl From<FrameError> for ReadError {
+    fn from(error: FrameError) -> Self {
+        ReadError::Connection(error.to_string())
+    }
+}
+
+/// See the module.
+pub(super) struct Receiving {
+    state: State,
+    /// A trailer and the header behind it, or a header; as far as they were read.
+    small: [u8; TRAILER + HEADER],
+    have: usize,
+    last_seq: u64,
+    ranges: Vec<PoolRange>,
+    discard: Vec<u8>,
+    /// Bytes that were read before this connection was handed over.
+    ahead: Vec<u8>,
+    ahead_at: usize,
+}
+
+enum State {
+    Header,
+    Payload(Payload),
+    Trailer(Payload),
+}
+
+struct Payload {
+    data: Data,
+    done: u32,
+    /// Whether its bytes are placed. Once false, it stays so.
+    live: bool,
+    /// Bytes that were thrown away.
+    late: u32,
+    crc: u32,
+    cursor: Cell<usize>,
+}
+
+impl Receiving {
+    pub(super) fn new(ahead: Vec<u8>) -> Self {
+        Receiving {
+            state: State::Header,
+            small: [0; TRAILER + HEADER],
+            have: 0,
+            last_seq: 0,
+            ranges: Vec::new(),
+            discard: Vec::new(),
+            ahead,
+            ahead_at: 0,
+        }
+    }
+
+    /// Takes one step: at most one read from the socket.
+    pub(super) fn step(&mut self, stream: &Stream, border: &Border<'_>) -> Result<Came, ReadError> {
+        match &self.state {
+            State::Header => {
+                if self.have < HEADER {
+                    return self.read_small(stream, HEADER);
+                }
+                self.header(border)
+            }
+            State::Payload(_) => self.payload(stream, border),
+            State::Trailer(_) => {
+                if self.have < TRAILER {
+                    return self.read_small(stream, TRAILER + HEADER);
+                }
+                self.trailer(border)
+            }
+        }
+    }
+
+    fn read_small(&mut self, stream: &Stream, upto: usize) -> Result<Came, ReadError> {
+        let into = &mut self.small[self.have..upto];
+        if self.ahead_at < self.ahead.len() {
+            let n = into.len().min(self.ahead.len() - self.ahead_at);
+            into[..n].copy_from_slice(&self.ahead[self.ahead_at..self.ahead_at + n]);
+            self.ahead_at += n;
+            self.have += n;
+            return Ok(Came::Bytes(n));
+        }
+        let came = read(stream, into.len(), || stream_read(stream, into))?;
+        if let Came::Bytes(n) = came {
+            self.have += n;
+        }
+        Ok(came)
+    }
+
+    fn header(&mut self, border: &Border<'_>) -> Result<Came, ReadError> {
+        let Some(bytes) = self.small.first_chunk::<HEADER>() else {
+            return Ok(Came::Empty);
+        };
+        let header = Header::decode(bytes)?;
+        self.have = 0;
+        let data = match header {
+            Header::Ack(ack) => return Ok(Came::Ack(ack)),
+            Header::Data(data) => data,
+        };
+        if data.seq != self.last_seq + 1 {
+            return Err(ReadError::Violation(format!(
+                "data frame {} follows {}",
+                data.seq, self.last_seq
+            )));
+        }
+        self.last_seq = data.seq;
+        data.check(border.limit).map_err(ReadError::Violation)?;
+        let live = match border.gates.enter(data.gate, data.claim) {
+            Ok(inside) => {
+                check(&data, &inside, border.peer)?;
+                #[cfg(feature = "plant")]
+                plant(&data, &inside);
+                true
+            }
+            Err(_) => false,
+        };
+        self.state = State::Payload(Payload {
+            data,
+            done: 0,
+            live,
+            late: 0,
+            crc: 0,
+            cursor: Cell::new(0),
+        });
+        Ok(Came::Bytes(0))
+    }
+
+    fn payload(&mut self, stream: &Stream, border: &Border<'_>) -> Result<Came, ReadError> {
+        let State::Payload(payload) = &mut self.state else {
+            return Ok(Came::Empty);
+        };
+        let left = payload.data.length - payload.done;
+        let inside = match payload.live {
+            true => border
+                .gates
+                .enter(payload.data.gate, payload.data.claim)
+                .ok(),
+            false => None,
+        };
+        payload.live = inside.is_some();
+        let ahead = &self.ahead[self.ahead_at..];
+        let came = if !ahead.is_empty() {
+            let n = ahead.len().min(left as usize);
+            payload.place(&ahead[..n], inside.as_ref())?;
+            self.ahead_at += n;
+            Came::Bytes(n)
+        } else if let Some(inside) = &inside {
+            #[cfg(feature = "plant")]
+            crate::copy::plant::inside_a_gate();
+            let section = payload.data.section;
+            let (cell, pool) = cells(inside, section)?;
+            self.ranges.clear();
+            let pieces = payload.data.pieces(cell, payload.done);
+            self.ranges
+                .extend(pieces.take(MAX_RANGES + 1).map(|p| range(&p, pool)));
+            let most = self
+                .ranges
+                .iter()
+                .take(MAX_RANGES)
+                .map(|r| r.bytes)
+                .sum::<u64>();
+            let around = if self.ranges.len() <= MAX_RANGES {
+                self.small.len()
+            } else {
+                0
+            };
+            let mut wrong = None;
+            let (ranges, small, cursor) = (&self.ranges, &mut self.small, &payload.cursor);
+            let came = read(stream, most as usize + around, || {
+                match inside.read_from(stream.as_fd(), section, ranges, small, cursor) {
+                    Ok(n) => Ok(n),
+                    Err(SocketError::Socket(e)) => Err(e),
+                    Err(SocketError::Range(e)) => {
+                        wrong = Some(e);
+                        Err(io::ErrorKind::WouldBlock.into())
+                    }
+                }
+            });
+            if let Some(error) = wrong {
+                // Checked before: a bug of this side, which costs the claim and not the process.
+                return Err(ReadError::Violation(error.to_string()));
+            }
+            let came = came?;
+            if let Came::Bytes(n) = came
+                && payload.data.crc
+            {
+                payload.sum(inside, n as u32, cell, pool)?;
+            }
+            came
+        } else {
+            self.discard.resize(DISCARD, 0);
+            let most = (left as usize).min(DISCARD);
+            let into = &mut self.discard[..most];
+            let came = read(stream, most, || stream_read(stream, into))?;
+            if let Came::Bytes(n) = came {
+                payload.late += n as u32;
+            }
+            came
+        };
+        drop(inside);
+        if let Came::Bytes(n) = came {
+            let of_payload = n.min(left as usize);
+            payload.done += of_payload as u32;
+            if n > of_payload {
+                self.have = n - of_payload;
+            }
+            if payload.done == payload.data.length
+                && let State::Payload(payload) = std::mem::replace(&mut self.state, State::Header)
+            {
+                self.state = State::Trailer(payload);
+            }
+        }
+        Ok(came)
+    }
+
+    fn trailer(&mut self, border: &Border<'_>) -> Result<Came, ReadError> {
+        let State::Trailer(payload) = std::mem::replace(&mut self.state, State::Header) else {
+            return Ok(Came::Empty);
+        };
+        let Payload { data, live, .. } = &payload;
+        let Some(bytes) = self.small.first_chunk::<TRAILER>() else {
+            return Ok(Came::Empty);
+        };
+        let trailer = Trailer::decode(bytes, data.seq)?;
+        self.small.copy_within(TRAILER..self.have, 0);
+        self.have -= TRAILER;
+        let fate = if !trailer.valid {
+            Fate::Void
+        } else if !live {
+            Fate::Refused
+        } else if data.crc && trailer.crc != payload.crc {
+            Fate::Corrupt
+        } else {
+            match border.gates.enter(data.gate, data.claim) {
+                Ok(inside) => {
+                    let (cell, section) = cells(&inside, data.section)?;
+                    for p in data.pieces(cell, 0) {
+                        section.mark(p.layer, p.place, p.offset, p.bytes);
+                    }
+                    inside.target().count(u64::from(data.length));
+                    Fate::Landed
+                }
+                Err(_) => Fate::Refused,
+            }
+        };
+        Ok(Came::Frame {
+            seq: data.seq,
+            fate,
+            bytes: if fate == Fate::Landed {
+                data.length
+            } else {
+                payload.late
+            },
+        })
+    }
+}
+
+impl Payload {
+    /// Bytes that were read ahead.
+    fn place(&mut self, mut bytes: &[u8], inside: Option<&Inside<'_>>) -> Result<(), ReadError> {
+        let Some(inside) = inside else {
+            self.late += bytes.len() as u32;
+            return Ok(());
+        };
+        let (cell, section) = cells(inside, self.data.section)?;
+        for piece in self.data.pieces(cell, self.done) {
+            if bytes.is_empty() {
+                break;
+            }
+            let (now, later) = bytes.split_at((piece.bytes as usize).min(bytes.len()));
+            let range = range(&piece, section);
+            inside
+                .place(self.data.section, range, now, &self.cursor)
+                .map_err(|e| ReadError::Violation(e.to_string()))?;
+            if self.data.crc {
+                self.crc = crc32c::crc32c_append(self.crc, now);
+            }
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    /// Sums the `n` bytes that were just read.
+    fn sum(
+        &mut self,
+        inside: &Inside<'_>,
+        n: u32,
+        cell: u64,
+        section: &TargetSection,
+    ) -> Result<(), ReadError> {
+        let mut left = u64::from(n.min(self.data.length - self.done));
+        for piece in self.data.pieces(cell, self.done) {
+            let mut range = range(&piece, section);
+            range.bytes = range.bytes.min(left);
+            left -= range.bytes;
+            self.crc = inside
+                .sum_written(self.data.section, range, &self.cursor, self.crc)
+                .map_err(|e| ReadError::Violation(e.to_string()))?;
+            if left == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Late bytes that are read at once.
+const DISCARD: usize = 256 << 10;
+
+/// The border check of a frame's header.
+fn check(data: &Data, inside: &Inside<'_>, peer: PeerRef) -> Result<(), ReadError> {
+    let target = inside.target();
+    let wrong = |what: String| ReadError::Violation(format!("{}: {what}", data.claim));
+    if target.writer() != Some(peer) {
+        return Err(wrong("a data frame for a claim of another peer".into()));
+    }
+    let (cell, section) = cells(inside, data.section)?;
+    let all = 0..section.memory().layout().layers;
+    let layers: Range<u32> = if data.section == Rect::AUX {
+        all
+    } else {
+        target.layers().start..target.layers().end.min(all.end)
+    };
+    let places = section.pages().len() as u32;
+    data.check_against(layers, places, cell).map_err(wrong)
+}
+
+#[cfg(feature = "plant")]
+fn plant(data: &Data, inside: &Inside<'_>) {
+    let Some(section) = inside.target().section(data.section) else {
+        return;
+    };
+    if let Some(page) = section.pages().get(data.places.start as usize) {
+        let pool = || Some(crate::memory::plant::pool_of(section));
+        crate::copy::plant::frame_begins(pool, data.layers.start, *page);
+    }
+}
+
+/// Bytes of a cell of the section, and the section.
+fn cells<'i>(inside: &'i Inside<'_>, section: u16) -> Result<(u64, &'i TargetSection), ReadError> {
+    match inside.target().section(section) {
+        Some(s) => Ok((s.memory().layout().page_bytes, s)),
+        None => Err(ReadError::Violation(format!(
+            "{}: a data frame for section {section}, which the claim does not have",
+            inside.number()
+        ))),
+    }
+}
+
+fn range(piece: &Piece, section: &TargetSection) -> PoolRange {
+    let page = section.pages().get(piece.place as usize).copied();
+    let cell = page.and_then(|page| section.memory().layout().cell_offset(piece.layer, page));
+    PoolRange {
+        // Out of every pool: refused before a byte moves.
+        offset: cell.map_or(u64::MAX, |cell| cell + piece.offset),
+        bytes: piece.bytes,
+    }
+}
+
+/// Reads once. A read of less than was asked for has emptied the socket, and says so to the reactor,
+/// which saves asking again.
+fn read(
+    stream: &Stream,
+    asked: usize,
+    mut once: impl FnMut() -> io::Result<usize>,
+) -> Result<Came, ReadError> {
+    let mut short = None;
+    let result = stream.try_io(Interest::READABLE, || {
+        let n = once()?;
+        if n > 0 && n < asked {
+            short = Some(n);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(n)
+    });
+    if let Some(n) = short {
+        return Ok(Came::Bytes(n));
+    }
+    match result {
+        Ok(0) => Err(ReadError::Connection("the other side closed it".into())),
+        Ok(n) => Ok(Came::Bytes(n)),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Came::Empty),
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(Came::Bytes(0)),
+        Err(e) => Err(ReadError::Connection(e.to_string())),
+    }
+}
+
+/// The bare read, within `try_io`.
+fn stream_read(stream: &Stream, into: &mut [u8]) -> io::Result<usize> {
+    crate::memory::read_plain(stream.as_fd(), into)
+}

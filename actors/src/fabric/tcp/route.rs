@@ -1,0 +1,534 @@
+//! One thread's part of a route: the jobs that wait there, and the connections that take them.
+//!
+//! ```text
+//!   Post ──▶ Scheduler ──▶ a connection with room ──▶ socket
+//!                ▲                │
+//!                └── again ◀──────┴── lost before it was acknowledged
+//! ```
+//!
+//! Everything here is on one arbiter: the actor's handlers and one task for each connection, which
+//! waits for its socket. Neither holds the state across a wait.
+
+use super::frame::{Ack, Fate};
+use super::job::{Job, NewJob, Next, Queued};
+use super::receive::{Border, Came, ReadError, Receiving};
+use super::send::{Sending, Wrote};
+use super::{DataConnection, RouteEvent, RouteEvents};
+use crate::copy::schedule::{Class, Config, Scheduler, Turn};
+use crate::fabric::stream::Stream;
+use crate::ids::{LifeId, PeerRef};
+use crate::reason::{Code, Reason};
+use crate::runtime::shared::NodeShared;
+use actix::{Actor, AsyncContext, Context, Handler, Message, WeakAddr};
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::io::{Interest, Ready};
+use tokio::sync::Notify;
+
+/// Bytes that one connection reads or writes before others have their turn.
+const STRETCH: usize = 4 << 20;
+
+/// Bytes of a source that are summed in one turn.
+const SUM_STRETCH: u64 = 256 << 10;
+
+/// What reaches this part of a route.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) enum RouteWork {
+    Post(Box<NewJob>),
+    /// This life's jobs were cancelled.
+    Cancel(LifeId),
+    Attach(DataConnection),
+    /// All is over: jobs go back, connections close. Answered when that is done.
+    Close,
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+struct SumMore;
+
+/// See the module.
+pub(super) struct RouteActor {
+    part: Rc<RefCell<Part>>,
+}
+
+/// The state, shared with the connections' tasks of the same thread.
+struct Part {
+    peer: PeerRef,
+    name: String,
+    node: Arc<NodeShared>,
+    events: RouteEvents,
+    scheduler: Scheduler<Queued>,
+    jobs: HashMap<LifeId, Vec<Rc<Job>>>,
+    sums: VecDeque<Rc<Job>>,
+    connections: Vec<Rc<Connection>>,
+    closed: bool,
+    /// The actor, to be told from a connection's task.
+    me: Option<WeakAddr<RouteActor>>,
+}
+
+struct Connection {
+    stream: Stream,
+    class: Class,
+    index: u16,
+    sending: RefCell<Sending>,
+    receiving: RefCell<Receiving>,
+    /// Waits for the socket to take more.
+    full: Cell<bool>,
+    gone: Cell<bool>,
+    /// Something changed that its task must see.
+    changed: Notify,
+}
+
+impl RouteActor {
+    /// A part without connections. `jobs` is more than can ever wait here.
+    pub(super) fn new(
+        peer: PeerRef,
+        name: String,
+        node: Arc<NodeShared>,
+        events: RouteEvents,
+        jobs: usize,
+    ) -> Self {
+        let piece = node.limits.data_frame_bytes as u64;
+        let config = Config {
+            bulk_piece: piece,
+            capacity: jobs,
+            ..Config::default()
+        };
+        RouteActor {
+            part: Rc::new(RefCell::new(Part {
+                peer,
+                name,
+                node,
+                events,
+                scheduler: Scheduler::new(&config),
+                jobs: HashMap::new(),
+                sums: VecDeque::new(),
+                connections: Vec::new(),
+                closed: false,
+                me: None,
+            })),
+        }
+    }
+}
+
+impl Actor for RouteActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        // Bounded by the jobs that were admitted, as a lane's.
+        ctx.set_mailbox_capacity(1 << 16);
+        self.part.borrow_mut().me = Some(ctx.address().downgrade());
+    }
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        self.part.borrow_mut().close();
+    }
+}
+
+impl Handler<RouteWork> for RouteActor {
+    type Result = ();
+
+    fn handle(&mut self, work: RouteWork, _: &mut Context<Self>) {
+        let mut part = self.part.borrow_mut();
+        match work {
+            RouteWork::Post(job) => part.post(*job),
+            RouteWork::Cancel(life) => part.cancel(life),
+            RouteWork::Attach(connection) => {
+                if let Some(connection) = part.attach(connection) {
+                    actix::spawn(serve(Rc::clone(&self.part), connection));
+                }
+            }
+            RouteWork::Close => part.close(),
+        }
+        part.write_all();
+    }
+}
+
+impl Handler<SumMore> for RouteActor {
+    type Result = ();
+
+    fn handle(&mut self, _: SumMore, ctx: &mut Context<Self>) {
+        let mut part = self.part.borrow_mut();
+        part.sum_some();
+        if !part.sums.is_empty() {
+            ctx.notify(SumMore);
+        }
+    }
+}
+
+/// Drives one connection until it is gone.
+async fn serve(part: Rc<RefCell<Part>>, connection: Rc<Connection>) {
+    while !connection.gone.get() {
+        let interest = if connection.full.get() {
+            Interest::READABLE | Interest::WRITABLE
+        } else {
+            Interest::READABLE
+        };
+        let ready = tokio::select! {
+            ready = connection.stream.ready(interest) => ready,
+            () = connection.changed.notified() => continue,
+        };
+        if part.borrow_mut().turn(&connection, ready) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Part {
+    /// One turn of a connection whose socket is ready; true if it stopped for others.
+    fn turn(&mut self, connection: &Rc<Connection>, ready: io::Result<Ready>) -> bool {
+        if connection.gone.get() {
+            return false;
+        }
+        let ready = match ready {
+            Ok(ready) => ready,
+            Err(error) => {
+                self.lost(connection, &error.to_string());
+                return false;
+            }
+        };
+        let mut again = false;
+        if ready.is_readable() || ready.is_read_closed() {
+            again |= self.read(connection);
+        }
+        if !connection.gone.get() {
+            again |= self.write(connection);
+        }
+        again
+    }
+
+    fn post(&mut self, new: NewJob) {
+        if self.closed {
+            // Its ticket says that it never went anywhere.
+            return drop(new);
+        }
+        #[cfg(feature = "plant")]
+        crate::copy::plant::job_comes(&new.ticket);
+        let job = Job::new(new);
+        if job.is_cancelled() {
+            return job.end();
+        }
+        if job.bytes() == 0 {
+            // No cells: nothing to wait for.
+            return job.end();
+        }
+        self.jobs.entry(job.life).or_default().push(Rc::clone(&job));
+        self.queue(job);
+    }
+
+    fn queue(&mut self, job: Rc<Job>) {
+        if !job.enter_queue() {
+            return;
+        }
+        let (flow, class) = (job.life.0, job.class);
+        if let Err(full) = self.scheduler.push(flow, class, Queued(job)) {
+            // Cannot happen while slots are given out by the node; if it does, the room ends.
+            let Queued(job) = full.job;
+            job.errored("the route's queue is full: limit jobs_per_lane".into());
+            self.end(&job);
+        }
+    }
+
+    fn cancel(&mut self, life: LifeId) {
+        for job in self.jobs.get(&life).cloned().unwrap_or_default() {
+            if job.is_cancelled() {
+                self.end(&job);
+            }
+        }
+        self.scheduler.cancel(life.0);
+        while let Some(Queued(job)) = self.scheduler.take_cancelled() {
+            job.left_queue();
+            self.end(&job);
+        }
+    }
+
+    /// The job's source goes back, its ticket says why. What is half written goes on with zeroes.
+    fn end(&mut self, job: &Rc<Job>) {
+        if let Some(jobs) = self.jobs.get_mut(&job.life) {
+            jobs.retain(|j| !Rc::ptr_eq(j, job));
+            if jobs.is_empty() {
+                self.jobs.remove(&job.life);
+            }
+        }
+        job.end();
+    }
+
+    fn attach(&mut self, new: DataConnection) -> Option<Rc<Connection>> {
+        let DataConnection {
+            stream,
+            read,
+            class,
+            index,
+        } = new;
+        if self.closed {
+            return None;
+        }
+        let stream = match stream.attach() {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(peer = self.name, %error, "a data connection was not taken over");
+                (self.events)(RouteEvent::Lost { class, index });
+                return None;
+            }
+        };
+        // Whoever opened it again knows that the old one is gone.
+        let old = self
+            .connections
+            .iter()
+            .find(|c| c.class == class && c.index == index)
+            .cloned();
+        if let Some(old) = old {
+            self.drop_connection(&old);
+        }
+        let connection = Rc::new(Connection {
+            stream,
+            class,
+            index,
+            sending: RefCell::default(),
+            receiving: RefCell::new(Receiving::new(read)),
+            full: Cell::new(false),
+            gone: Cell::new(false),
+            changed: Notify::new(),
+        });
+        self.connections.push(Rc::clone(&connection));
+        Some(connection)
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        for connection in std::mem::take(&mut self.connections) {
+            connection.gone.set(true);
+            connection.changed.notify_one();
+        }
+        for Queued(job) in self.scheduler.drain() {
+            job.left_queue();
+        }
+        self.sums.clear();
+        for job in std::mem::take(&mut self.jobs).into_values().flatten() {
+            job.end();
+        }
+    }
+
+    fn lost(&mut self, connection: &Rc<Connection>, why: &str) {
+        if connection.gone.get() {
+            return;
+        }
+        tracing::info!(peer = self.name, class = ?connection.class, index = connection.index, why, "data connection lost");
+        self.drop_connection(connection);
+        (self.events)(RouteEvent::Lost {
+            class: connection.class,
+            index: connection.index,
+        });
+        self.write_all();
+    }
+
+    /// Takes a connection out; what it had not acknowledged goes out again on another one.
+    fn drop_connection(&mut self, connection: &Rc<Connection>) {
+        connection.gone.set(true);
+        connection.changed.notify_one();
+        self.connections.retain(|c| !Rc::ptr_eq(c, connection));
+        let mut again = Vec::new();
+        if let Ok(mut sending) = connection.sending.try_borrow_mut() {
+            again.extend(sending.unacked.drain(..).map(|u| (u.job, u.stretch)));
+            again.extend(sending.under_way());
+        }
+        for (job, stretch) in again {
+            if job.is_live() {
+                job.lost(stretch);
+                self.queue(job);
+            }
+        }
+    }
+
+    fn write_all(&mut self) {
+        for at in 0..self.connections.len() {
+            let Some(connection) = self.connections.get(at).cloned() else {
+                return;
+            };
+            if !connection.full.get() && self.write(&connection) {
+                // Its task goes on when others had their turn.
+                connection.full.set(true);
+                connection.changed.notify_one();
+            }
+        }
+    }
+
+    /// Writes until the socket is full or nothing is left; true if it stopped for others.
+    fn write(&mut self, connection: &Rc<Connection>) -> bool {
+        let was_full = connection.full.replace(false);
+        let mut wrote = 0;
+        let error = loop {
+            if connection.sending.borrow().is_between_frames()
+                && let Some((job, stretch)) = self.next_stretch()
+            {
+                let crc = self.node.net.payload_crc;
+                connection.sending.borrow_mut().begin(job, stretch, crc);
+            }
+            let once = connection.sending.borrow_mut().write(&connection.stream);
+            match once {
+                Ok(Wrote::Some(n)) => wrote += n,
+                Ok(Wrote::Nothing) => return false,
+                Ok(Wrote::Full) => {
+                    connection.full.set(true);
+                    if !was_full {
+                        connection.changed.notify_one();
+                    }
+                    return false;
+                }
+                Err(error) => break error,
+            }
+            if wrote >= STRETCH {
+                return true;
+            }
+        };
+        self.lost(connection, &error.to_string());
+        false
+    }
+
+    fn next_stretch(&mut self) -> Option<(Rc<Job>, super::job::Stretch)> {
+        let limit = self.node.limits.data_frame_bytes;
+        loop {
+            let job = match self.scheduler.next()? {
+                Turn::Cancelled(Queued(job)) => {
+                    job.left_queue();
+                    job
+                }
+                Turn::Piece(mut turn) => {
+                    let budget = turn.budget();
+                    let job = Rc::clone(&turn.job().0);
+                    let (stretch, last) = job.take(budget, limit);
+                    let bytes = stretch.map_or(0, |s| u64::from(s.length));
+                    if let Some(Queued(job)) = turn.report(bytes, last) {
+                        job.left_queue();
+                    }
+                    if let Some(stretch) = stretch {
+                        let sent = &self.node.stats.copied_bytes;
+                        sent.fetch_add(bytes, Ordering::Relaxed);
+                        return Some((job, stretch));
+                    }
+                    continue;
+                }
+            };
+            self.end(&job);
+        }
+    }
+
+    /// Reads what is there; true if it stopped for others.
+    fn read(&mut self, connection: &Rc<Connection>) -> bool {
+        let node = Arc::clone(&self.node);
+        let border = Border {
+            gates: &node.gates,
+            peer: self.peer,
+            limit: node.limits.data_frame_bytes,
+        };
+        let mut read = 0;
+        while read < STRETCH && !connection.gone.get() {
+            let came = connection
+                .receiving
+                .borrow_mut()
+                .step(&connection.stream, &border);
+            match came {
+                Ok(Came::Bytes(n)) => read += n,
+                Ok(Came::Empty) => return false,
+                Ok(Came::Ack(ack)) => {
+                    if let Err(what) = self.acknowledged(connection, ack) {
+                        self.violation(connection, what);
+                    }
+                }
+                Ok(Came::Frame { seq, fate, bytes }) => {
+                    self.count(fate, bytes);
+                    let read_by_peer = connection.sending.borrow_mut().acknowledge(seq, fate);
+                    if !read_by_peer {
+                        self.violation(connection, "it does not read its acknowledgements".into());
+                    }
+                }
+                Err(ReadError::Connection(why)) => self.lost(connection, &why),
+                Err(ReadError::Violation(what)) => self.violation(connection, what),
+            }
+        }
+        !connection.gone.get()
+    }
+
+    fn count(&self, fate: Fate, bytes: u32) {
+        let stats = &self.node.stats;
+        let counter = match fate {
+            Fate::Landed => &stats.received_bytes,
+            Fate::Refused => {
+                stats
+                    .late_bytes
+                    .fetch_add(u64::from(bytes), Ordering::Relaxed);
+                &stats.late_frames
+            }
+            Fate::Void => &stats.void_frames,
+            Fate::Corrupt => &stats.corrupt_frames,
+        };
+        let by = if fate == Fate::Landed {
+            u64::from(bytes)
+        } else {
+            1
+        };
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+
+    fn acknowledged(&mut self, connection: &Rc<Connection>, ack: Ack) -> Result<(), String> {
+        let mut next = ack.first;
+        while next <= ack.last {
+            let unacked = connection.sending.borrow_mut().unacked.pop_front();
+            let Some(unacked) = unacked.filter(|u| u.seq == next) else {
+                return Err(format!(
+                    "it acknowledged frame {next}, which is not the next"
+                ));
+            };
+            next += 1;
+            let (job, stretch) = (unacked.job, unacked.stretch);
+            let then = match ack.fate {
+                Fate::Landed => job.landed(stretch),
+                Fate::Refused => job.refused(),
+                // Said by this side, whose job was over.
+                Fate::Void => Next::Wait,
+                Fate::Corrupt => job.corrupted(stretch),
+            };
+            match then {
+                Next::Wait => {}
+                Next::Queue => self.queue(job),
+                Next::Sum => {
+                    self.sums.push_back(job);
+                    if self.sums.len() == 1
+                        && let Some(me) = self.me.as_ref().and_then(WeakAddr::upgrade)
+                    {
+                        me.do_send(SumMore);
+                    }
+                }
+                Next::Over => self.end(&job),
+            }
+        }
+        Ok(())
+    }
+
+    fn violation(&mut self, connection: &Rc<Connection>, what: String) {
+        tracing::warn!(
+            peer = self.name,
+            what,
+            "a peer broke the protocol of data connections"
+        );
+        self.drop_connection(connection);
+        let text = format!("data connection of node {:?}: {what}", self.name);
+        let reason = Reason::new(Code::ProtocolViolation, text).from_peer();
+        (self.events)(RouteEvent::Violation(reason));
+    }
+
+    fn sum_some(&mut self) {
+        if let Some(job) = self.sums.pop_front() {
+            if job.sum(SUM_STRETCH) {
+                self.end(&job);
+            } else {
+                self.sums.push_back(job);
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The outgoing half of a data connection: acknowledgements and one frame at a time.
+//!
+//! ```text
+//!   acks ─▶ head ─┐
+//!   header ─▶ head ┴─ pages of the source ── trailer      one writev, as much as fits
+//!                         │ the job is over
+//!                         └─ zeroes ── trailer that says void
+//! ```
+//!
+//! Rules: a source is looked up again at each write, through the job's ticket; between two writes
+//! nothing of it is kept. The trailer says valid only if every byte of the payload came from pages.
+
+use super::frame::{Ack, Data, Fate, HEADER, TRAILER, Trailer};
+use super::job::{Job, Stretch};
+use crate::fabric::stream::Stream;
+use crate::memory::{PoolRange, SocketError};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use tokio::io::Interest;
+
+/// Stretches of different fates that may wait to be acknowledged. A peer that has more does not read
+/// what it is told.
+const MAX_ACKS: usize = 1 << 16;
+
+/// Acknowledgements that go in front of one frame.
+const ACKS_AT_ONCE: usize = 64;
+
+/// What half written frames go on with.
+static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+
+/// A frame that was written whole and not acknowledged.
+pub(super) struct Unacked {
+    pub(super) seq: u64,
+    pub(super) stretch: Stretch,
+    pub(super) job: Rc<Job>,
+}
+
+/// A frame on its way.
+struct Outgoing {
+    data: Data,
+    stretch: Stretch,
+    job: Rc<Job>,
+    /// Bytes of payload that the kernel has taken.
+    written: u32,
+    /// Once true, it stays so: zeroes went out.
+    void: bool,
+    crc: u32,
+    trailer: [u8; TRAILER],
+    /// Bytes of the trailer that the kernel has taken.
+    trailed: usize,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Sending {
+    acks: VecDeque<Ack>,
+    /// Headers and acknowledgements that wait to be written.
+    head: Vec<u8>,
+    /// Of these the kernel has taken so many bytes.
+    head_at: usize,
+    frame: Option<Outgoing>,
+    last_seq: u64,
+    pub(super) unacked: VecDeque<Unacked>,
+    ranges: Vec<PoolRange>,
+}
+
+/// What a write came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wrote {
+    /// So many bytes; more can follow.
+    Some(usize),
+    /// Nothing is to be written.
+    Nothing,
+    /// The kernel takes no more now.
+    Full,
+}
+
+impl Sending {
+    /// Notes what became of frame `seq` of the other side. False if it does not read its answers.
+    pub(super) fn acknowledge(&mut self, seq: u64, fate: Fate) -> bool {
+        match self.acks.back_mut() {
+            Some(last) if last.fate == fate && last.last + 1 == seq => last.last = seq,
+            _ => self.acks.push_back(Ack {
+                first: seq,
+                last: seq,
+                fate,
+            }),
+        }
+        self.acks.len() <= MAX_ACKS
+    }
+
+    /// Whether a new frame can be begun.
+    pub(super) fn is_between_frames(&self) -> bool {
+        self.frame.is_none()
+    }
+
+    /// Whether something waits to be written.
+    pub(super) fn has_output(&self) -> bool {
+        self.frame.is_some() || self.head_at < self.head.len() || !self.acks.is_empty()
+    }
+
+    /// Begins a frame. Only between frames.
+    pub(super) fn begin(&mut self, job: Rc<Job>, stretch: Stretch, with_crc: bool) {
+        self.take_acks();
+        self.last_seq += 1;
+        let data = job.header(self.last_seq, stretch, with_crc);
+        self.head.extend_from_slice(&data.encode());
+        let crc = if with_crc { job.crc(&data) } else { 0 };
+        self.frame = Some(Outgoing {
+            data,
+            stretch,
+            job,
+            written: 0,
+            void: false,
+            crc,
+            trailer: [0; TRAILER],
+            trailed: 0,
+        });
+    }
+
+    /// The stretch under way, if it would still have landed; the connection is lost.
+    pub(super) fn under_way(&mut self) -> Option<(Rc<Job>, Stretch)> {
+        let frame = self.frame.take()?;
+        (!frame.void).then_some((frame.job, frame.stretch))
+    }
+
+    /// Writes once.
+    pub(super) fn write(&mut self, stream: &Stream) -> io::Result<Wrote> {
+        if self.frame.is_none() {
+            self.take_acks();
+        }
+        if self.head_at == self.head.len() && self.frame.is_none() {
+            return Ok(Wrote::Nothing);
+        }
+        let wrote = match &mut self.frame {
+            Some(frame) => frame.write(stream, &self.head[self.head_at..], &mut self.ranges),
+            None => stream.try_write(&self.head[self.head_at..]),
+        };
+        match wrote {
+            Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                self.wrote(n);
+                Ok(Wrote::Some(n))
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Wrote::Full),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(Wrote::Some(0)),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn wrote(&mut self, n: usize) {
+        let of_head = n.min(self.head.len() - self.head_at);
+        self.head_at += of_head;
+        if self.head_at == self.head.len() {
+            self.head.clear();
+            self.head_at = 0;
+        }
+        if let Some(frame) = &mut self.frame
+            && frame.took(n - of_head)
+            && let Some(frame) = self.frame.take()
+        {
+            self.unacked.push_back(Unacked {
+                seq: frame.data.seq,
+                stretch: frame.stretch,
+                job: frame.job,
+            });
+        }
+    }
+
+    fn take_acks(&mut self) {
+        while self.head.len() < ACKS_AT_ONCE * HEADER
+            && let Some(ack) = self.acks.pop_front()
+        {
+            self.head.extend_from_slice(&ack.encode());
+        }
+    }
+}
+
+impl Outgoing {
+    fn write(
+        &mut self,
+        stream: &Stream,
+        head: &[u8],
+        ranges: &mut Vec<PoolRange>,
+    ) -> io::Result<usize> {
+        let left = self.data.length - self.written;
+        if left > 0 && !self.void {
+            let trailer = self.sealed(true);
+            self.job.ranges(&self.data, self.written, ranges);
+            let wrote = self.job.with_ticket(|ticket| {
+                let mut range_error = None;
+                let wrote = stream.try_io(Interest::WRITABLE, || {
+                    match ticket.write_to(stream.as_fd(), head, ranges, &trailer) {
+                        Ok(n) => Ok(n),
+                        Err(SocketError::Socket(e)) => Err(e),
+                        Err(SocketError::Range(e)) => {
+                            range_error = Some(e);
+                            Ok(0)
+                        }
+                    }
+                });
+                (wrote, range_error)
+            });
+            match wrote {
+                Some((wrote, None)) => return wrote,
+                Some((_, Some(error))) => self.job.errored(error.to_string()),
+                None => {}
+            }
+            // The job is over, or cannot be read: the rest of the frame is void.
+            self.void = true;
+        }
+        let trailer = self.sealed(!self.void);
+        let mut slices = Vec::with_capacity(20);
+        slices.push(IoSlice::new(head));
+        let mut zeroes = left as usize;
+        while zeroes > 0 && slices.len() < 18 {
+            let n = zeroes.min(ZEROES.len());
+            slices.push(IoSlice::new(&ZEROES[..n]));
+            zeroes -= n;
+        }
+        if zeroes == 0 {
+            slices.push(IoSlice::new(&trailer[self.trailed..]));
+        }
+        stream.try_write_vectored(&slices)
+    }
+
+    /// The trailer; the same one once a byte of it is out.
+    fn sealed(&mut self, valid: bool) -> [u8; TRAILER] {
+        if self.trailed == 0 {
+            let crc = self.crc;
+            self.trailer = Trailer { valid, crc }.encode(self.data.seq);
+        }
+        self.trailer
+    }
+
+    /// The kernel took `n` bytes of payload and trailer. True when the frame is out.
+    fn took(&mut self, n: usize) -> bool {
+        let of_payload = n.min((self.data.length - self.written) as usize);
+        self.written += of_payload as u32;
+        self.trailed += n - of_payload;
+        self.trailed >= TRAILER
+    }
+}

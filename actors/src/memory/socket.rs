@@ -1,0 +1,222 @@
+//! Pages straight to and from a socket, without a copy in between.
+//!
+//! Rules: pages are written by a writer inside the claim's gate only, and for one non-blocking read;
+//! they are read through a live ticket only. Every range is checked against the pool and against the
+//! pages lent before the kernel sees an address. What lies around the pages in the stream (headers,
+//! trailers) goes to and comes from small buffers in the same call.
+#![allow(unsafe_code)] // readv and writev on pages, which are reached by raw pointers only.
+
+use super::copy::{CopyError, End, lent};
+use super::table::Inside;
+use super::ticket::Ticket;
+use std::cell::Cell;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Bytes of a pool that belong to one page, or to pages that are neighbours there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PoolRange {
+    /// From the start of the pool, in bytes.
+    pub(crate) offset: u64,
+    /// How many.
+    pub(crate) bytes: u64,
+}
+
+/// Why nothing moved.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SocketError {
+    /// A range is not one of those lent.
+    #[error(transparent)]
+    Range(#[from] CopyError),
+    /// The socket; `WouldBlock` among them.
+    #[error(transparent)]
+    Socket(#[from] io::Error),
+}
+
+/// Most ranges in one call.
+pub(crate) const MAX_RANGES: usize = 256;
+
+/// Small buffers before and behind the ranges.
+const AROUND: usize = 2;
+
+struct Vectors {
+    list: [MaybeUninit<libc::iovec>; MAX_RANGES + AROUND],
+    len: usize,
+}
+
+impl Vectors {
+    fn new() -> Self {
+        Vectors {
+            list: [const { MaybeUninit::uninit() }; MAX_RANGES + AROUND],
+            len: 0,
+        }
+    }
+
+    fn push(&mut self, base: *mut u8, len: usize) {
+        if len > 0
+            && let Some(place) = self.list.get_mut(self.len)
+        {
+            place.write(libc::iovec {
+                iov_base: base.cast(),
+                iov_len: len,
+            });
+            self.len += 1;
+        }
+    }
+
+    fn as_ptr(&self) -> *const libc::iovec {
+        self.list.as_ptr().cast()
+    }
+
+    fn count(&self) -> libc::c_int {
+        self.len as libc::c_int // at most MAX_RANGES + AROUND
+    }
+}
+
+impl Inside<'_> {
+    /// One read of what is there: into the ranges of a section's pool in order (the first
+    /// [`MAX_RANGES`] of them), and what comes behind them into `tail`. The socket must be
+    /// non-blocking. `cursor` remembers where in the page list the last page was found.
+    ///
+    /// # Errors
+    /// [`SocketError`]; nothing was read.
+    pub(crate) fn read_from(
+        &self,
+        socket: BorrowedFd<'_>,
+        section: u16,
+        ranges: &[PoolRange],
+        tail: &mut [u8],
+        cursor: &Cell<usize>,
+    ) -> Result<usize, SocketError> {
+        let Some(to) = self.target().section(section) else {
+            return Err(CopyError::NoSuchSection { section }.into());
+        };
+        let mut vectors = Vectors::new();
+        for range in ranges.iter().take(MAX_RANGES) {
+            let (at, len) = lent(
+                to.held(),
+                End::Destination,
+                range.offset,
+                range.bytes,
+                cursor,
+            )?;
+            vectors.push(at.as_ptr(), len);
+        }
+        if ranges.len() <= MAX_RANGES {
+            vectors.push(tail.as_mut_ptr(), tail.len());
+        }
+        // SAFETY:
+        // - The list's first `count` entries were written, and point to memory that lives through
+        //   this call: `tail` is borrowed, the pools' memory is kept by the target.
+        // - The kernel writes bytes there. The pages are held for writing by this target, being
+        //   inside its gate pins it, and as long as it lives nobody makes a slice of them; other
+        //   writers of the claim write other cells.
+        let n = unsafe { libc::readv(socket.as_raw_fd(), vectors.as_ptr(), vectors.count()) };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error().into())
+    }
+
+    /// Goes on with a CRC32C over bytes of the section's pool that were just written.
+    pub(crate) fn sum_written(
+        &self,
+        section: u16,
+        range: PoolRange,
+        cursor: &Cell<usize>,
+        mut crc: u32,
+    ) -> Result<u32, CopyError> {
+        let Some(to) = self.target().section(section) else {
+            return Err(CopyError::NoSuchSection { section });
+        };
+        let (at, len) = lent(
+            to.held(),
+            End::Destination,
+            range.offset,
+            range.bytes,
+            cursor,
+        )?;
+        // In steps through a buffer: a slice of these bytes may not exist, since a peer that breaks
+        // the protocol can have them written again at this very moment.
+        let mut buffer = [0; 4096];
+        let mut done = 0;
+        while done < len {
+            let n = buffer.len().min(len - done);
+            // SAFETY: `done` is less than `len`, the length of a range within the pool.
+            let from = unsafe { at.as_ptr().add(done) };
+            // SAFETY: `n` bytes from there are within the range, and `buffer` has as many; the two
+            // do not overlap.
+            unsafe { std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), n) };
+            crc = crc32c::crc32c_append(crc, &buffer[..n]);
+            done += n;
+        }
+        Ok(crc)
+    }
+
+    /// Copies bytes that were read ahead into the section's pool.
+    pub(crate) fn place(
+        &self,
+        section: u16,
+        range: PoolRange,
+        bytes: &[u8],
+        cursor: &Cell<usize>,
+    ) -> Result<(), CopyError> {
+        let Some(to) = self.target().section(section) else {
+            return Err(CopyError::NoSuchSection { section });
+        };
+        let want = range.bytes.min(bytes.len() as u64);
+        let (at, len) = lent(to.held(), End::Destination, range.offset, want, cursor)?;
+        // SAFETY: `len` bytes are in `bytes` and in the pool; a slice of the pool does not exist
+        // while the target lives, so they do not overlap; see `read_from` for who else may write.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at.as_ptr(), len) };
+        Ok(())
+    }
+}
+
+impl Ticket {
+    /// One write: `head`, then ranges of the source's pool in order (the first [`MAX_RANGES`]), and,
+    /// if those were all, `tail`. The socket must be non-blocking; the kernel has taken what it
+    /// counts when this returns.
+    ///
+    /// # Errors
+    /// [`SocketError`]; nothing was written.
+    pub(crate) fn write_to(
+        &self,
+        socket: BorrowedFd<'_>,
+        head: &[u8],
+        ranges: &[PoolRange],
+        tail: &[u8],
+    ) -> Result<usize, SocketError> {
+        let Some(from) = self.source() else {
+            unreachable!("a ticket has its source until it is dropped");
+        };
+        let mut vectors = Vectors::new();
+        vectors.push(head.as_ptr().cast_mut(), head.len());
+        for range in ranges.iter().take(MAX_RANGES) {
+            let (at, len) = lent(
+                from.held(),
+                End::Source,
+                range.offset,
+                range.bytes,
+                &self.source_cursor,
+            )?;
+            vectors.push(at.as_ptr(), len);
+        }
+        if ranges.len() <= MAX_RANGES {
+            vectors.push(tail.as_ptr().cast_mut(), tail.len());
+        }
+        // SAFETY: the list's first `count` entries were written and point to memory that lives
+        // through this call: `head` and `tail` are borrowed, the source's pages are held for reading
+        // until this ticket, which is borrowed, is gone. The kernel only reads them.
+        let n = unsafe { libc::writev(socket.as_raw_fd(), vectors.as_ptr(), vectors.count()) };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error().into())
+    }
+}
+
+/// One read into a plain buffer.
+///
+/// # Errors
+/// The socket's, `WouldBlock` among them.
+pub(crate) fn read_plain(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: `into` is borrowed, and as long as is said.
+    let n = unsafe { libc::read(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len()) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
