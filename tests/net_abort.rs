@@ -9,9 +9,7 @@ mod common;
 use common::proxy::{Act, Link, Way};
 use common::*;
 use kvroom::actors::copy::schedule::Class;
-use kvroom::{
-    Code, Deadlines, Net, NodeStats, Outcome, Proof, RoomId, Side as Where, StateName,
-};
+use kvroom::{Code, Deadlines, Net, Outcome, Proof, RoomId, Side as Where, StateName};
 use std::time::Duration;
 
 /// Over TCP with a proxy in between; pages are so large that a frame holds a part of one.
@@ -76,7 +74,7 @@ async fn bytes_that_come_after_an_abort_change_no_page_and_are_counted() {
     // The same pages are another room's now, and A's bytes arrive.
     heal(&duo);
     let node = &duo.decode.node;
-    until_stats("late bytes come", node, |s| s.late_bytes > 0).await;
+    until_counts("late bytes come", node, |s| s.late_bytes > 0).await;
     drop(silent);
     assert_eq!(code(&within(sender.outcome()).await), Code::Requested);
     drop(within(sender.released()).await);
@@ -93,7 +91,8 @@ async fn bytes_that_come_after_an_abort_change_no_page_and_are_counted() {
 }
 
 #[tokio::test]
-async fn the_source_of_an_aborted_sender_is_free_in_the_middle_of_a_frame_and_nothing_torn_counts() {
+async fn the_source_of_an_aborted_sender_is_free_in_the_middle_of_a_frame_and_nothing_torn_counts()
+{
     let duo = Duo::with(setup()).await;
     duo.moves(1, 0, &[0, 1], &[0, 1]).await;
     hold_after(&duo, PIECE);
@@ -166,9 +165,13 @@ async fn a_lease_stays_as_long_as_a_lane_is_inside_its_gate_and_never_comes_by_a
     // A retry runs meanwhile, on the connection for small pieces.
     let lease = duo.decode.pool.lease_write(&[4]).unwrap();
     let retry = node.receive(RoomId(1)).attempt(1).class(Class::Interactive);
-    let retry = within(retry.from(&duo.peer).into(lease).start()).await.unwrap();
+    let retry = within(retry.from(&duo.peer).into(lease).start())
+        .await
+        .unwrap();
     let again = duo.prefill.node.send(RoomId(1)).attempt(1);
-    let again = within(again.class(Class::Interactive).start()).await.unwrap();
+    let again = within(again.class(Class::Interactive).start())
+        .await
+        .unwrap();
     duo.brake.hold_after(u64::MAX);
     push(&again, 0..TOKENS, duo.prefill.stamped(&[6], 8, 0)).await;
     again.finish(TOKENS, None).unwrap();
@@ -308,11 +311,10 @@ async fn a_chunk_that_is_pushed_while_its_abort_is_on_the_wire_comes_back_with_t
     let outcome = within(sender.outcome()).await;
     let codes = [Code::Requested, Code::CopyRefused];
     assert!(codes.contains(&code(&outcome)), "{outcome}");
-    let slot = sender.try_reserve();
-    assert!(slot.is_err());
-    drop((slot, receiver, sender));
-    let refused = |s: &NodeStats| s.late_frames > 0;
-    until_stats("its frames were late", &duo.decode.node, refused).await;
+    assert!(sender.try_reserve().is_err());
+    drop((receiver, sender));
+    let node = &duo.decode.node;
+    until_counts("its frames were late", node, |s| s.late_frames > 0).await;
     duo.moves(3, 0, &[0, 1], &[0, 1]).await;
     duo.end().await;
 }

@@ -269,10 +269,11 @@ async fn a_black_hole_that_ends_before_the_session_is_given_up_ends_no_room() {
         let (receiver, sender) = (duo.receive(2, 0, &[0, 1]).await, duo.send(2, 0).await);
         let hole = Arc::new(AtomicBool::new(true));
         let there = Arc::clone(&hole);
-        duo.proxy().plan(move |_| match there.load(Ordering::SeqCst) {
-            true => vec![(way, 0, Act::Swallow)],
-            false => Plan::new(),
-        });
+        duo.proxy()
+            .plan(move |_| match there.load(Ordering::SeqCst) {
+                true => vec![(way, 0, Act::Swallow)],
+                false => Plan::new(),
+            });
         duo.proxy().all(way, Act::Swallow);
         push(&sender, 0..2 * TOKENS, duo.prefill.stamped(&[2, 3], 2, 0)).await;
         sender.finish(2 * TOKENS, None).unwrap();
@@ -356,13 +357,15 @@ fn change_a_payload(duo: &Duo) {
 
 #[tokio::test]
 async fn a_changed_bit_in_a_payload_is_a_checksum_mismatch_and_the_pages_are_not_handed_over_as_good()
-{
+ {
     let duo = Duo::with(setup(4096, patient())).await;
     duo.moves(1, 0, &[0, 1], &[0, 1]).await;
     change_a_payload(&duo);
     let lease = duo.decode.pool.lease_write(&[0, 1]).unwrap();
     let room = duo.decode.node.receive(RoomId(2)).checksum(true);
-    let receiver = within(room.from(&duo.peer).into(lease).start()).await.unwrap();
+    let receiver = within(room.from(&duo.peer).into(lease).start())
+        .await
+        .unwrap();
     let sender = duo.send(2, 0).await;
     push(&sender, 0..2 * TOKENS, duo.prefill.stamped(&[2, 3], 2, 0)).await;
     sender.finish(2 * TOKENS, None).unwrap();
@@ -397,7 +400,12 @@ async fn with_payload_sums_a_changed_bit_is_found_and_sent_again() {
     change_a_payload(&duo);
     let (receiver, sender) = begin(&duo, 2).await;
     completes(2, &receiver, &sender).await;
-    let flips: u64 = duo.proxy().links().iter().map(|l| l.flipped(Way::Down)).sum();
+    let flips: u64 = duo
+        .proxy()
+        .links()
+        .iter()
+        .map(|l| l.flipped(Way::Down))
+        .sum();
     assert!(flips > 0);
     duo.end().await;
 }
@@ -427,7 +435,12 @@ async fn done_waits_for_the_connection_that_is_behind_and_for_the_aux_row() {
     held.after(Way::Down, held.came(Way::Down) + 1_000, Act::Stop);
 
     let lease = duo.decode.pool.lease_write(&pages).unwrap();
-    let room = duo.decode.node.receive(RoomId(2)).from(&duo.peer).into(lease);
+    let room = duo
+        .decode
+        .node
+        .receive(RoomId(2))
+        .from(&duo.peer)
+        .into(lease);
     let room = room.aux(to.lease_write(&[1]).unwrap());
     let receiver = within(room.start()).await.unwrap();
     let sender = duo.send(2, 0).await;
@@ -479,7 +492,9 @@ async fn a_slow_and_late_network_is_only_slow() {
 async fn a_peer_that_reads_no_data_holds_nobody_else_up() {
     let duo = Duo::with(setup(PIECE, patient())).await;
     let other = Side::start(&duo.hub, "d2", &setup(PIECE, patient()), &duo.brake).await;
-    let peer = within(other.node.connect(&duo.prefill.address)).await.unwrap();
+    let peer = within(other.node.connect(&duo.prefill.address))
+        .await
+        .unwrap();
     let pages: Vec<u32> = (0..8).collect();
     duo.moves(1, 0, &pages, &pages).await;
     for link in data(&duo) {

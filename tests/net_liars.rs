@@ -138,12 +138,7 @@ impl Court {
             sender,
         } = self;
         assert_eq!(receiver.try_outcome(), None);
-        push(
-            &sender,
-            TOKENS..2 * TOKENS,
-            duo.prefill.stamped(&[1], 1, 1),
-        )
-        .await;
+        push(&sender, TOKENS..2 * TOKENS, duo.prefill.stamped(&[1], 1, 1)).await;
         sender.finish(2 * TOKENS, None).unwrap();
         assert_eq!(within(receiver.outcome()).await, Outcome::Done);
         verify(&within(receiver.released()).await.leases[0], 1, 0);
@@ -228,7 +223,13 @@ async fn a_peer_that_tells_the_truth_is_served() {
         assert!(back.leases[0].page(layer, index).iter().all(|b| *b == 0x5a));
     }
     assert!(peer.is_up().is_ok());
-    assert_eq!(lines_that_name("true sender").iter().filter(|l| l.contains("WARN")).count(), 0);
+    assert_eq!(
+        lines_that_name("true sender")
+            .iter()
+            .filter(|l| l.contains("WARN"))
+            .count(),
+        0
+    );
     drop((back, room));
 
     // And as a receiver.
@@ -334,7 +335,10 @@ async fn a_data_frame_over_the_limit_ends_the_session_before_its_payload_is_read
 #[tokio::test]
 async fn data_frames_out_of_number_end_the_session() {
     a_sender_is_found_out("liar of numbers", |s| {
-        let frame = DataFrame { seq: 5, ..s.frame() };
+        let frame = DataFrame {
+            seq: 5,
+            ..s.frame()
+        };
         s.data(&frame.header());
     })
     .await;
@@ -385,10 +389,7 @@ async fn a_message_about_another_peers_claim_ends_the_session() {
             sender: incarnation(),
             ..s.claim.tag.id
         };
-        let tag = ClaimTag {
-            id,
-            ..s.claim.tag
-        };
+        let tag = ClaimTag { id, ..s.claim.tag };
         s.liar.say(Body::Bound { tag });
     })
     .await;
@@ -493,8 +494,8 @@ async fn data_for_claims_that_are_not_live_is_thrown_away_and_counted() {
         };
         data.write_all(&frame.bytes(1)).unwrap();
     }
-    let late = |s: &NodeStats| s.late_frames == 2;
-    until_stats("both were late", &court.duo.decode.node, late).await;
+    let node = &court.duo.decode.node;
+    until_counts("both were late", node, |s| s.late_frames == 2).await;
     assert!(peer.is_up().is_ok());
     assert_eq!(room.try_outcome(), None);
     room.abort("seen enough");

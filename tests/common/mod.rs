@@ -371,6 +371,16 @@ pub(crate) async fn until_stats(
     }
 }
 
+/// Polls a node's counters of network connections until they are so.
+pub(crate) async fn until_counts(
+    what: &str,
+    node: &Node,
+    so: impl Fn(&kvroom::actors::runtime::stats::Counts) -> bool,
+) {
+    let read = || node.runtime().shared().stats.read();
+    until(what, || so(&read())).await;
+}
+
 /// Everything that is on its way between these nodes has had the time to arrive several times over:
 /// each question goes through a shard's queue.
 pub(crate) async fn settle(nodes: &[&Node]) {
