@@ -385,6 +385,11 @@ impl Node {
             rooms_quarantined: counts.quarantined,
             panicked: counts.panicked,
             stray_witnesses: counts.stray_witnesses,
+            sessions_opened: counts.sessions_opened,
+            sessions_resumed: counts.sessions_resumed,
+            transports_lost: counts.transports_lost,
+            greetings_refused: counts.greetings_refused,
+            greetings_put_out: counts.greetings_put_out,
             ..NodeStats::default()
         };
         for inbox in self.runtime.inboxes() {

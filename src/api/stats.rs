@@ -99,6 +99,16 @@ pub struct NodeStats {
     pub panicked: u64,
     /// Witnesses that nobody waited for. Not zero is a defect.
     pub stray_witnesses: u64,
+    /// Sessions begun, with any peer.
+    pub sessions_opened: u64,
+    /// Sessions that went on over another connection.
+    pub sessions_resumed: u64,
+    /// Connections of sessions that were lost.
+    pub transports_lost: u64,
+    /// Greetings that ended because one side did not want the other.
+    pub greetings_refused: u64,
+    /// Greetings that were put out to make room for another.
+    pub greetings_put_out: u64,
 }
 
 /// What was left when a node stopped.

@@ -49,6 +49,8 @@ impl Capabilities {
     pub const QUIESCENCE: Capabilities = Capabilities(1);
     /// It can sum what it wrote into `Complete`.
     pub const CHECKSUM: Capabilities = Capabilities(1 << 1);
+    /// Of this connection: nobody has asked for it, the node makes it to keep a session that it had.
+    pub const BY_ITSELF: Capabilities = Capabilities(1 << 31);
 
     /// Both sets together.
     #[must_use]
@@ -210,6 +212,8 @@ pub enum RefusalCode {
     Busy,
     /// The refusing node is going down.
     Stopping,
+    /// The session was given up on purpose, and nobody has asked for a new one.
+    Parted,
     /// What the text says.
     Other,
 }

@@ -207,6 +207,12 @@ pub enum Body {
     },
     /// You are an older incarnation of a node I already talk to.
     Superseded,
+    /// The session ends; whoever says it lives on. Code `SessionLost`: on purpose, so that nobody is to
+    /// connect again by itself.
+    GaveUp {
+        /// Why.
+        reason: Reason,
+    },
 }
 
 impl Body {
@@ -228,7 +234,8 @@ impl Body {
             | Body::Ping { .. }
             | Body::Pong { .. }
             | Body::Bye { .. }
-            | Body::Superseded => None,
+            | Body::Superseded
+            | Body::GaveUp { .. } => None,
         }
     }
 
@@ -251,6 +258,7 @@ impl Body {
             Body::Pong { .. } => "Pong",
             Body::Bye { .. } => "Bye",
             Body::Superseded => "Superseded",
+            Body::GaveUp { .. } => "GaveUp",
         }
     }
 }

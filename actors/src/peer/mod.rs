@@ -14,4 +14,5 @@ pub mod message;
 pub(crate) mod pipe;
 pub mod session;
 pub mod terms;
+pub(crate) mod transport;
 pub mod wire;

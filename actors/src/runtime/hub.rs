@@ -2,6 +2,7 @@
 //!
 //! The hub holds nothing of a room and nothing of a node but the way to knock.
 
+use crate::ids::Incarnation;
 use crate::memory::GateTable;
 use crate::peer::pipe::PipeEnd;
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ pub struct LocalHub {
 pub(crate) struct Door {
     pub(crate) knock: mpsc::Sender<Knock>,
     pub(crate) gates: Arc<GateTable>,
+    /// The life of the node behind it.
+    pub(crate) incarnation: Incarnation,
 }
 
 /// Somebody connects.

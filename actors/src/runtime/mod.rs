@@ -2,27 +2,34 @@
 //! which they stop.
 //!
 //! ```text
-//!   thread kvroom-NAME: System ── Control (peers, pools, shutdown)
+//!   thread kvroom-NAME: System ── Control (listeners, greetings, peers, pools, shutdown)
 //!      ├─ arbiter: Shard 0 (rooms, sessions)     ├─ arbiter: Lane 0
 //!      ├─ arbiter: Shard 1 …                     ├─ arbiter: Lane 1 …
 //! ```
 //!
 //! Only channels leave these threads: actix wants its `System` on a thread of its own, and a host
-//! with a tokio runtime of another kind must not notice. Stopping: rooms first (every shard says
-//! that it is empty), then lanes, then sessions say goodbye, then the shards with what custody is
+//! with a tokio runtime of another kind must not notice. Stopping: listeners first, then rooms (every
+//! shard says that it is empty), then lanes and routes, then sessions say goodbye, then the shards with what custody is
 //! left. What is left at the deadline is leaked, never unmapped, and listed.
 
+pub mod address;
 pub mod config;
 pub(crate) mod control;
+mod dial;
+mod greet;
 pub mod hub;
+pub mod listen;
 pub mod net;
 pub mod shared;
 pub mod stats;
+mod peers;
 mod thread;
 
 pub use crate::peer::actor::PeerState;
 pub use config::NodeConfig;
 pub use control::{ConnectError, PeerInfo, PoolChangeError};
+pub use address::{Address, AddressError};
 pub use hub::LocalHub;
+pub use listen::ListenError;
 pub use net::{ClusterKey, KeyTooShort, Net};
 pub use thread::{NodeError, Runtime, StopReport};

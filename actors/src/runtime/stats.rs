@@ -39,6 +39,16 @@ pub struct Stats {
     pub panicked: AtomicU64,
     /// Witnesses that nobody owed.
     pub stray_witnesses: AtomicU64,
+    /// Sessions begun, with any peer.
+    pub sessions_opened: AtomicU64,
+    /// Sessions that went on over another connection.
+    pub sessions_resumed: AtomicU64,
+    /// Connections of sessions that were lost.
+    pub transports_lost: AtomicU64,
+    /// Greetings that ended because one side did not want the other.
+    pub greetings_refused: AtomicU64,
+    /// Greetings that were put out to make room for another.
+    pub greetings_put_out: AtomicU64,
 }
 
 /// A reading of [`Stats`].
@@ -62,6 +72,11 @@ pub struct Counts {
     pub quarantined: u64,
     pub panicked: u64,
     pub stray_witnesses: u64,
+    pub sessions_opened: u64,
+    pub sessions_resumed: u64,
+    pub transports_lost: u64,
+    pub greetings_refused: u64,
+    pub greetings_put_out: u64,
 }
 
 impl Stats {
@@ -86,6 +101,11 @@ impl Stats {
             quarantined: get(&self.quarantined),
             panicked: get(&self.panicked),
             stray_witnesses: get(&self.stray_witnesses),
+            sessions_opened: get(&self.sessions_opened),
+            sessions_resumed: get(&self.sessions_resumed),
+            transports_lost: get(&self.transports_lost),
+            greetings_refused: get(&self.greetings_refused),
+            greetings_put_out: get(&self.greetings_put_out),
         }
     }
 

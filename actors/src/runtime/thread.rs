@@ -1,8 +1,11 @@
 //! The system thread: starts everything, serves, stops everything in order.
 
 use super::config::NodeConfig;
-use super::control::{ConnectError, ControlMsg, PeerInfo, PoolChangeError, Shared, State, serve};
-use super::hub::Door;
+use super::control::{
+    ConnectError, ControlMsg, Mail, Parts, PeerInfo, PoolChangeError, Shared, State, listen, serve,
+};
+use super::hub::{Door, Knock};
+use super::listen::{ListenError, Listener, bind};
 use super::shared::{NamedPool, NodeShared, Pools};
 use super::stats::Stats;
 use crate::copy::actor::{Drain, Lane};
@@ -46,6 +49,12 @@ pub enum NodeError {
         /// How many.
         given: usize,
     },
+    /// It cannot listen where it should.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// Data connections to each peer.
+    #[error("Net::connections is {0}; it must be 1 to 64")]
+    Connections(u16),
     /// A number that must be positive is zero.
     #[error("{0} is 0; it must be at least 1")]
     Zero(&'static str),
@@ -73,6 +82,7 @@ pub struct Runtime {
     shared: Arc<NodeShared>,
     inboxes: Vec<Inbox>,
     control: mpsc::Sender<ControlMsg>,
+    addresses: Vec<String>,
     stopped: watch::Receiver<Option<StopReport>>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
@@ -88,6 +98,13 @@ impl Runtime {
     /// See [`NodeError`]; nothing was started.
     pub fn start(config: NodeConfig) -> Result<Runtime, NodeError> {
         check(&config)?;
+        let listeners: Vec<Listener> = config
+            .net
+            .listen
+            .iter()
+            .map(|address| bind(address))
+            .collect::<Result<_, _>>()?;
+        let addresses = listeners.iter().map(|l| l.address.clone()).collect();
         let pools = Pools {
             pools: (0..)
                 .zip(config.pools.iter().cloned())
@@ -130,6 +147,7 @@ impl Runtime {
             let door = Door {
                 knock,
                 gates: Arc::clone(&shared.gates),
+                incarnation: shared.incarnation,
             };
             if !hub.enter(&config.name, door) {
                 return Err(NodeError::NameTaken(config.name));
@@ -141,16 +159,23 @@ impl Runtime {
         let thread = std::thread::Builder::new()
             .name(format!("kvroom-{}", clip(&config.name)))
             .spawn(move || {
-                let stopped = run(config, node, pools_tx, messages, knocks, &ready_tx);
+                let start = Start {
+                    config,
+                    node,
+                    pools: pools_tx,
+                    messages,
+                    knocks,
+                    listeners,
+                };
+                let stopped = run(start, &ready_tx);
                 stopped_tx.send_replace(Some(stopped));
             })?;
-        let Ok(Ready { inboxes }) = ready_rx.recv() else {
-            return Err(NodeError::Died);
-        };
+        let Ready { inboxes } = ready_rx.recv().map_err(|_| NodeError::Died)??;
         Ok(Runtime {
             shared,
             inboxes,
             control,
+            addresses,
             stopped,
             thread: Mutex::new(Some(thread)),
         })
@@ -161,9 +186,9 @@ impl Runtime {
         &self.shared
     }
 
-    /// Where it listens.
+    /// Where it listens, with the ports that it was given.
     pub fn addresses(&self) -> &[String] {
-        &[]
+        &self.addresses
     }
 
     /// The shard of a room.
@@ -298,6 +323,9 @@ fn check(config: &NodeConfig) -> Result<(), NodeError> {
             return Err(NodeError::PoolNameTaken(name.clone()));
         }
     }
+    if !(1..=64).contains(&config.net.connections) {
+        return Err(NodeError::Connections(config.net.connections));
+    }
     let limits = &config.limits;
     for (value, field) in [
         (config.lanes, "lanes"),
@@ -307,6 +335,7 @@ fn check(config: &NodeConfig) -> Result<(), NodeError> {
         (limits.chunks_in_flight, "Limits::chunks_in_flight"),
         (limits.jobs_per_lane, "Limits::jobs_per_lane"),
         (limits.frame_bytes, "Limits::frame_bytes"),
+        (limits.greetings, "Limits::greetings"),
         (limits.claims_per_peer as usize, "Limits::claims_per_peer"),
     ] {
         if value == 0 {
@@ -336,14 +365,25 @@ pub(crate) fn random() -> u64 {
     hasher.finish()
 }
 
-fn run(
+/// What a node's thread begins with.
+struct Start {
     config: NodeConfig,
     node: Arc<NodeShared>,
     pools: watch::Sender<Arc<Pools>>,
     messages: mpsc::Receiver<ControlMsg>,
-    knocks: mpsc::Receiver<super::hub::Knock>,
-    ready: &std::sync::mpsc::Sender<Ready>,
-) -> StopReport {
+    knocks: mpsc::Receiver<Knock>,
+    listeners: Vec<Listener>,
+}
+
+fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) -> StopReport {
+    let Start {
+        config,
+        node,
+        pools,
+        messages,
+        knocks,
+        listeners,
+    } = start;
     let system = System::new();
     let hub = config.hub.clone();
     let report = system.block_on(async {
@@ -360,16 +400,37 @@ fn run(
             .shards
             .iter()
             .map(|(a, arbiter)| (a.clone(), arbiter.handle()));
-        let state = State::new(Arc::clone(&node), hub.clone(), shards.collect(), pools);
-        if ready
-            .send(Ready {
-                inboxes: handles.clone(),
-            })
-            .is_err()
-        {
-            return StopReport::default();
+        let lanes = threads.lanes.iter().map(|(_, arbiter)| arbiter.handle());
+        let (events_tx, events) = mpsc::unbounded_channel();
+        let state = State::new(Parts {
+            node: Arc::clone(&node),
+            net: config.net.clone(),
+            hub: hub.clone(),
+            shards: shards.collect(),
+            lanes: lanes.collect(),
+            pools,
+            events: events_tx,
+        });
+        let mut listening = Ok(Ready {
+            inboxes: handles.clone(),
+        });
+        for listener in listeners {
+            let address = listener.address.clone();
+            match listener.attach() {
+                Ok(accepting) => listen(&state, accepting, address),
+                Err(error) => listening = Err(NodeError::Thread(error)),
+            }
         }
-        serve(&state, messages, knocks).await;
+        let failed = listening.is_err();
+        if ready.send(listening).is_ok() && !failed {
+            let mail = Mail {
+                messages,
+                knocks,
+                events,
+            };
+            serve(&state, mail).await;
+        }
+        state.borrow_mut().close_doors();
         if let Some(hub) = &hub {
             hub.leave(&node.name, &node.gates);
         }
@@ -443,9 +504,8 @@ impl Threads {
         self.shards.push((addr, arbiter));
     }
 
-    /// Rooms, lanes, sessions, shards: in this order.
+    /// Rooms, lanes, routes, sessions, shards: in this order.
     async fn stop(self, node: &NodeShared, inboxes: &[Inbox], state: &Shared) -> StopReport {
-        state.borrow_mut().stopping = true;
         // Whoever waits for room hears that there will be none.
         node.rooms.close();
         node.jobs.close();
@@ -469,24 +529,39 @@ impl Threads {
         for done in empty {
             drained &= matches!(tokio::time::timeout_at(deadline, done).await, Ok(Ok(())));
         }
-        // One grace for all lanes and goodbyes, one for all shards' lists, one for the threads:
+        // One grace for all lanes and routes, one for goodbyes, one for all shards' lists, one for the threads:
         // shutdown stays bounded with any number of peers.
         let last_word = tokio::time::Instant::now() + GRACE;
         for (lane, _) in &self.lanes {
             let _ = tokio::time::timeout_at(last_word, lane.send(Drain)).await;
         }
-        let peers: Vec<_> = {
+        let (peers, routes): (Vec<_>, Vec<_>) = {
             let state = state.borrow();
-            state.peers.values().map(|k| k.addr.clone()).collect()
+            let known = state.peers.values();
+            known
+                .map(|k| (k.addr.clone(), k.data.as_ref().map(|d| d.route.clone())))
+                .unzip()
         };
-        for peer in peers {
-            let reason = Reason::new(Code::NodeShutdown, "this node is shutting down");
-            let goodbye = peer.send(GiveUp {
-                reason,
-                bye: Some(drained),
-                for_good: true,
-            });
-            let _ = tokio::time::timeout_at(last_word, goodbye).await;
+        // All at once: they share the time.
+        let routes: Vec<_> = (routes.into_iter().flatten())
+            .map(|route| actix::spawn(async move { route.close().await }))
+            .collect();
+        for closed in routes {
+            let _ = tokio::time::timeout_at(last_word, closed).await;
+        }
+        let goodbyes: Vec<_> = peers
+            .into_iter()
+            .map(|peer| {
+                peer.send(GiveUp {
+                    reason: Reason::new(Code::NodeShutdown, "this node is shutting down"),
+                    bye: Some(drained),
+                    for_good: true,
+                })
+            })
+            .collect();
+        let said = tokio::time::Instant::now() + GRACE;
+        for goodbye in goodbyes {
+            let _ = tokio::time::timeout_at(said, goodbye).await;
         }
         let listed_by = tokio::time::Instant::now() + GRACE;
         let mut leaked = Vec::new();

@@ -102,7 +102,8 @@ impl Session {
             | Body::Ping { .. }
             | Body::Pong { .. }
             | Body::Bye { .. }
-            | Body::Superseded => return Ok(()),
+            | Body::Superseded
+            | Body::GaveUp { .. } => return Ok(()),
         };
         if pair == (self.peer, self.me) {
             Ok(())

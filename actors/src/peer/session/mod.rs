@@ -88,7 +88,7 @@ impl Session {
     ///
     /// # Errors
     /// The body comes back if it is housekeeping and the limit is reached, or if it belongs to
-    /// another call. A body about a claim, `Bye` and `Superseded` are never refused for room.
+    /// another call. A body about a claim, `Bye`, `GaveUp` and `Superseded` are never refused for room.
     pub fn queue(&mut self, body: Body) -> Result<(), Refused<Box<Body>>> {
         let bounded = match &body {
             Body::Claim(_) => return Err(Refused::wrong_call(body, "open_claim")),
@@ -105,7 +105,8 @@ impl Session {
             | Body::Abort { .. }
             | Body::Quiesced { .. }
             | Body::Bye { .. }
-            | Body::Superseded => false,
+            | Body::Superseded
+            | Body::GaveUp { .. } => false,
         };
         if bounded && self.unacknowledged() >= self.limits.unacknowledged {
             return Err(Refused::full(body, self.limits.unacknowledged));

@@ -30,7 +30,8 @@ pub fn check(body: &Body, bounds: &Bounds) -> Result<(), WireError> {
         Body::Quiesced { landed, .. } => check_coverage(landed),
         Body::Rejected { reason, .. }
         | Body::Failed { reason, .. }
-        | Body::Abort { reason, .. } => check_reason(reason),
+        | Body::Abort { reason, .. }
+        | Body::GaveUp { reason } => check_reason(reason),
         Body::PoolAdded { layout, .. } => check_layout(layout),
         Body::Credit { claims: 0 } => Err("no claims in it".into()),
         Body::Credit { .. }

@@ -145,6 +145,7 @@ fn body() -> impl Strategy<Value = Body> {
         1 => any::<u64>().prop_map(|nonce| Body::Pong { nonce }),
         1 => any::<bool>().prop_map(|drained| Body::Bye { drained }),
         1 => Just(Body::Superseded),
+        1 => reason().prop_map(|reason| Body::GaveUp { reason }),
     ]
 }
 

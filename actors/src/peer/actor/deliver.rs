@@ -1,0 +1,252 @@
+//! What came in: bytes to frames, frames through the session, bodies to the shards.
+//!
+//! A wire error or a frame that is well formed and wrong is the peer's fault and ends the session;
+//! bytes that were damaged on the way, or are missing, lose the transport only.
+
+use super::{FromPeer, Link, PeerActor};
+use crate::limits::Limits;
+use crate::peer::message::{Body, Claim, ClaimTag};
+use crate::peer::session::{Admit, Received};
+use crate::peer::terms::{LocalPool, terms_of};
+use crate::reason::{Code, Reason};
+use crate::runtime::shared::{NodeShared, Pools};
+use crate::supervisor::actor::PeerSays;
+use crate::supervisor::early::Offer;
+use actix::{
+    ActorFutureExt, AsyncContext, Context, Handler, Message, ResponseActFuture, WrapFuture,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes of a transport. The answer comes when the shards have taken what was in them.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct Incoming {
+    pub(super) transport: u64,
+    pub(super) bytes: Vec<u8>,
+    /// How many of `bytes` came.
+    pub(super) len: usize,
+}
+
+/// Why nothing more is taken from these bytes.
+enum Stop {
+    /// The session is over.
+    Session(Reason),
+    /// The transport is lost, and the session can go on over another.
+    Transport(String),
+}
+
+pub(super) type Batches = Vec<Vec<FromPeer>>;
+
+/// Why a claim is too large for this node. Nodes may have different limits: it costs that claim, and
+/// not the session.
+fn over_limits(claim: &Claim, pages: u64, limits: &Limits) -> Option<Reason> {
+    let over = |limit, value: u64, given: u64| {
+        let text =
+            format!("limit {limit} = {value} of the sender is reached: the claim has {given}");
+        Some(Reason::new(Code::LimitReached, text))
+    };
+    if claim.receivers > limits.receivers {
+        return over("receivers", limits.receivers.into(), claim.receivers.into());
+    }
+    if pages > limits.pages_per_claim as u64 {
+        return over("pages_per_claim", limits.pages_per_claim as u64, pages);
+    }
+    None
+}
+
+pub(super) fn violation(text: String) -> Reason {
+    Reason::new(Code::ProtocolViolation, text).from_peer()
+}
+
+impl PeerActor {
+    /// Takes in one batch; gives what is for the shards, and what ended it.
+    fn take(&mut self, bytes: &[u8]) -> (Batches, Option<Stop>) {
+        let pools = self.node.pools.borrow().clone();
+        let mut out = Batches::new();
+        out.resize_with(self.shards.len(), || self.spare.pop().unwrap_or_default());
+        let mut rest = bytes;
+        while let Some(link) = &mut self.link {
+            let frame = match link.reader.read(&mut rest) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break,
+                Err(error) if error.loses_transport_only() && link.can_resume() => {
+                    return (out, Some(Stop::Transport(error.to_string())));
+                }
+                Err(error) => return (out, Some(Stop::Session(violation(error.to_string())))),
+            };
+            let end = match link.session.receive(frame) {
+                Ok(Received::Deliver(body)) => {
+                    let end = self.deliver(body, &pools, &mut out).err();
+                    end.map(Stop::Session)
+                }
+                Ok(Received::Credit(_)) => {
+                    self.open_waiting();
+                    None
+                }
+                Ok(Received::Duplicate | Received::Nothing) => None,
+                Ok(Received::OutOfOrder { expected }) => {
+                    let text = format!("frame {expected} is missing");
+                    Some(if link.can_resume() {
+                        Stop::Transport(text)
+                    } else {
+                        Stop::Session(violation(text))
+                    })
+                }
+                Err(error) => Some(Stop::Session(violation(error.to_string()))),
+            };
+            if end.is_some() {
+                return (out, end);
+            }
+        }
+        (out, None)
+    }
+
+    /// One body: for the shard that it concerns, or for the session itself. Gives the session's end,
+    /// if that is what it says.
+    fn deliver(&mut self, body: Body, pools: &Pools, out: &mut Batches) -> Result<(), Reason> {
+        let shards = self.shards.len();
+        let Some(link) = &mut self.link else {
+            return Ok(());
+        };
+        let mut put = |tag: ClaimTag, item: FromPeer| {
+            out[NodeShared::shard_of(tag.room.id, shards)].push(item);
+        };
+        match body {
+            Body::Claim(claim) => {
+                match link.session.admit_claim(claim.tag.id.number) {
+                    Admit::Fresh => {}
+                    // Dead for ever; its abort was answered.
+                    Admit::Stale => {
+                        link.session.claim_ended();
+                        self.node.stats.add(&self.node.stats.stale_messages);
+                        return Ok(());
+                    }
+                }
+                let terms = terms_of(
+                    &claim,
+                    |id| link.pools.get(&id),
+                    |name| {
+                        pools.named(name).map(|p| LocalPool {
+                            id: p.id,
+                            layout: p.pool.layout(),
+                        })
+                    },
+                );
+                let pages = claim.sections.iter().map(|s| s.pages.len() as u64).sum();
+                let terms = over_limits(&claim, pages, &self.node.limits).map_or(terms, Err);
+                let (tag, gate, checksum) = (claim.tag, claim.gate, claim.checksum);
+                let deadline_ms = claim.deadline_ms;
+                tracing::debug!(room = %tag.room, peer = self.name, trace = ?claim.trace, "claim arrived");
+                let offer = Offer {
+                    tag,
+                    gate,
+                    pages,
+                    checksum,
+                    deadline_ms,
+                };
+                put(
+                    tag,
+                    FromPeer::Claim {
+                        offer,
+                        terms: terms.map(Arc::new),
+                    },
+                );
+            }
+            Body::PoolAdded { pool, layout } => {
+                link.pools.insert(pool, layout);
+            }
+            Body::PoolRetired { pool } => {
+                link.pools.remove(&pool);
+            }
+            Body::Bye { drained } => {
+                let text = format!("node {:?} said goodbye (drained: {drained})", self.name);
+                return Err(Reason::new(Code::PeerLost, text).from_peer());
+            }
+            Body::GaveUp { reason } => {
+                if reason.code == Code::SessionLost {
+                    // On purpose: only somebody who connects brings it back.
+                    self.parted.store(true, Ordering::Release);
+                }
+                return Err(reason.from_peer());
+            }
+            Body::Superseded => {
+                let text = format!("node {:?} knows a newer life of this node", self.name);
+                return Err(Reason::new(Code::PeerRestarted, text).from_peer());
+            }
+            Body::Abort { tag, reason } => {
+                link.session.note_abort(tag.id.number);
+                put(tag, FromPeer::Body(Body::Abort { tag, reason }));
+            }
+            body => {
+                if let Some(tag) = body.tag() {
+                    put(tag, FromPeer::Body(body));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Link {
+    fn can_resume(&self) -> bool {
+        self.transport.as_ref().is_some_and(|t| t.is_socket())
+    }
+}
+
+impl Handler<Incoming> for PeerActor {
+    type Result = ResponseActFuture<Self, ()>;
+
+    fn handle(&mut self, incoming: Incoming, ctx: &mut Context<Self>) -> Self::Result {
+        let Incoming {
+            transport,
+            bytes,
+            len,
+        } = incoming;
+        if transport != self.transports {
+            return Box::pin(std::future::ready(()).into_actor(self));
+        }
+        self.clock.heard();
+        let (batches, end) = self.take(bytes.get(..len).unwrap_or_default());
+        self.tell_says();
+        if let Some(transport) = self.link.as_mut().and_then(|l| l.transport.as_mut()) {
+            transport.emptied(bytes);
+        }
+        let peer = self.me;
+        let mut sent = Vec::with_capacity(batches.len());
+        for (i, items) in batches.into_iter().enumerate() {
+            if items.is_empty() {
+                self.spare.push(items);
+            } else {
+                sent.push(self.shards[i].send(PeerSays { peer, items }));
+            }
+        }
+        // What came before the end is heard before it.
+        match end {
+            Some(Stop::Session(reason)) => self.end_of(reason),
+            Some(Stop::Transport(why)) => self.transport_lost(&why, ctx),
+            None => {}
+        }
+        let taken = async move {
+            let mut emptied = Vec::with_capacity(sent.len());
+            for shard in sent {
+                emptied.extend(shard.await.ok());
+            }
+            emptied
+        };
+        Box::pin(taken.into_actor(self).map(|emptied, me, ctx| {
+            me.spare.extend(emptied);
+            me.spare.truncate(me.shards.len());
+            // What the shards answered takes the acknowledgement along; without an answer it goes
+            // by itself.
+            if let Some(link) = &me.link
+                && !me.flushing
+                && link.blocked.is_none()
+                && (link.session.has_output() || link.session.owes_ack())
+            {
+                me.flushing = true;
+                ctx.notify(super::flush::Flush);
+            }
+        }))
+    }
+}

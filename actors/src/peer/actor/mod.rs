@@ -1,0 +1,238 @@
+//! The owner of one peer's session: gives claims their numbers, opens their gates, moves frames.
+//!
+//! ```text
+//!   shards ── Commands ──▶ PeerActor ──▶ Session ──▶ frames ──▶ transport ──▶ the other node
+//!   shards ◀── PeerSays ── PeerActor ◀── Session ◀── frames ◀── transport ◀──
+//!
+//!   Down ──Attach──▶ Up ──transport lost──▶ Resuming ──Attach, same session──▶ Up
+//!     ▲               └── Bye, GaveUp, violation, GiveUp ──▶ Down
+//!     └── Deadlines::resume ─────────────────────┘
+//! ```
+//!
+//! One actor for each incarnation of a peer; sessions and transports come and go under it. A claim
+//! gets its number, its gate and its place in the queue in one step, here and nowhere else (`open`);
+//! without a credit of the peer it waits. The reader of a transport waits until the shards have taken
+//! what it read (`deliver`), so that a peer cannot fill their mailboxes; it never waits for this
+//! side's writes (`flush`). `life` is how sessions and transports begin and end, `clock` when.
+
+use super::message::{Body, Claim};
+use super::session::Session;
+use super::transport::Transport;
+use super::wire::FrameReader;
+use crate::fabric::PeerRoute;
+use crate::ids::{ClaimNo, Incarnation, LegNo, LifeId, PeerRef, PoolId, RoomId};
+use crate::memory::Target;
+use crate::peer::hello::SessionId;
+use crate::reason::Reason;
+use crate::room::event::LegTerms;
+use crate::runtime::shared::NodeShared;
+use crate::supervisor::actor::{SessionAnswers, SessionSays, Shard};
+use crate::supervisor::early::Offer;
+use actix::{Actor, Addr, Context, Handler, Message};
+use kvroom_kernels::layout::PoolLayout;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+mod clock;
+mod deliver;
+mod flush;
+mod life;
+mod open;
+
+use clock::Clock;
+pub(crate) use life::{Attach, Attached, GiveUp, RouteWish, Standing, WhereStands};
+
+/// A claim that a shard wants opened.
+#[derive(Debug)]
+pub(crate) struct OpenRequest {
+    pub(crate) life: LifeId,
+    pub(crate) leg: LegNo,
+    /// All but its number and its gate's slot.
+    pub(crate) claim: Box<Claim>,
+    pub(crate) target: Target,
+}
+
+/// What shards want of a peer.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Open(Box<OpenRequest>),
+    Withdraw(LifeId, LegNo),
+    Say(Body),
+    ClaimEnded(ClaimNo),
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Commands(pub(crate) Vec<Command>);
+
+/// This node's pools changed.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct PoolsChanged(pub(crate) Vec<Body>);
+
+/// A message of a peer on its way to a shard.
+#[derive(Debug)]
+pub(crate) enum FromPeer {
+    Claim {
+        offer: Offer,
+        terms: Result<Arc<LegTerms>, Reason>,
+    },
+    Body(Body),
+}
+
+/// Whether a peer can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerState {
+    /// A session is up.
+    Up,
+    /// The connection is lost, and the session is kept: rooms go on when the same two incarnations
+    /// meet again in time.
+    Resuming(String),
+    /// There is no session; the text says why.
+    Down(String),
+}
+
+/// See the module.
+pub(crate) struct PeerActor {
+    me: PeerRef,
+    node: Arc<NodeShared>,
+    name: String,
+    incarnation: Incarnation,
+    shards: Vec<Addr<Shard>>,
+    link: Option<Link>,
+    /// Counts transports, lost ones twice: what comes from another one than the present is dropped.
+    transports: u64,
+    /// Claims that wait for a credit, in order.
+    waiting: BTreeMap<u64, Box<OpenRequest>>,
+    waiting_at: HashMap<(LifeId, LegNo), u64>,
+    /// The highest claim number that the peer named in earlier sessions.
+    floor: ClaimNo,
+    /// This life of the peer never comes back.
+    for_good: bool,
+    next_waiting: u64,
+    flushing: bool,
+    clock: Clock,
+    /// Answers of this turn, for each shard.
+    says: Vec<Vec<SessionSays>>,
+    /// Emptied lists, to be filled again.
+    spare: Vec<Vec<FromPeer>>,
+    /// Told when a session is up or gone.
+    watch: tokio::sync::watch::Sender<PeerState>,
+    /// The peer ended the last session on purpose: this node does not connect to it by itself.
+    parted: Arc<AtomicBool>,
+}
+
+/// A session, and what it goes over now.
+struct Link {
+    session: Session,
+    id: SessionId,
+    pools: BTreeMap<PoolId, PoolLayout>,
+    route: PeerRoute,
+    reader: FrameReader,
+    /// None while it waits to be resumed.
+    transport: Option<Transport>,
+    /// The task that reads.
+    reading: Option<tokio::task::JoinHandle<()>>,
+    /// The task that waits for room in the transport.
+    blocked: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.stop_tasks();
+    }
+}
+
+impl Link {
+    /// They hold the transport: without them it closes with its owner.
+    fn stop_tasks(&mut self) {
+        for task in [self.reading.take(), self.blocked.take()]
+            .into_iter()
+            .flatten()
+        {
+            task.abort();
+        }
+    }
+}
+
+impl PeerActor {
+    pub(crate) fn new(
+        me: PeerRef,
+        node: Arc<NodeShared>,
+        name: String,
+        incarnation: Incarnation,
+        shards: Vec<Addr<Shard>>,
+        watch: tokio::sync::watch::Sender<PeerState>,
+        parted: Arc<AtomicBool>,
+    ) -> Self {
+        PeerActor {
+            says: shards.iter().map(|_| Vec::new()).collect(),
+            clock: Clock::new(&node.deadlines),
+            me,
+            node,
+            name,
+            incarnation,
+            shards,
+            link: None,
+            transports: 0,
+            waiting: BTreeMap::new(),
+            waiting_at: HashMap::new(),
+            floor: ClaimNo(0),
+            for_good: false,
+            next_waiting: 0,
+            flushing: false,
+            spare: Vec::new(),
+            watch,
+            parted,
+        }
+    }
+
+    /// Keeps an answer for a shard until the end of this turn.
+    fn say(&mut self, room: RoomId, says: SessionSays) {
+        let shard = NodeShared::shard_of(room, self.shards.len());
+        self.says[shard].push(says);
+    }
+
+    /// The end of a turn: before a frame of it can be answered, the shards know what it is about.
+    fn tell_says(&mut self) {
+        for (shard, says) in self.shards.iter().zip(&mut self.says) {
+            if !says.is_empty() {
+                // From inside, one for each claim of an admitted room.
+                shard.do_send(SessionAnswers(std::mem::take(says)));
+            }
+        }
+    }
+}
+
+impl Actor for PeerActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        // Bounded from inside: shards send for admitted rooms only, the reader waits.
+        ctx.set_mailbox_capacity(1 << 16);
+    }
+}
+
+impl Handler<Commands> for PeerActor {
+    type Result = ();
+
+    fn handle(&mut self, Commands(commands): Commands, ctx: &mut Context<Self>) {
+        for command in commands {
+            self.command(command);
+        }
+        self.tell_says();
+        self.wants_flush(ctx);
+    }
+}
+
+impl Handler<PoolsChanged> for PeerActor {
+    type Result = ();
+
+    fn handle(&mut self, PoolsChanged(bodies): PoolsChanged, ctx: &mut Context<Self>) {
+        for body in bodies {
+            self.command(Command::Say(body));
+        }
+        self.wants_flush(ctx);
+    }
+}

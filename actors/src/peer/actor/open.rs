@@ -1,0 +1,170 @@
+//! Claims on their way out: a number, a gate and a place in the queue in one step, or a reason.
+
+use super::{Command, OpenRequest, PeerActor};
+use crate::ids::ClaimId;
+use crate::memory::Withdrawn;
+use crate::peer::message::{Body, Claim};
+use crate::peer::wire;
+use crate::reason::{Code, Reason};
+use crate::supervisor::actor::SessionSays;
+
+impl PeerActor {
+    pub(super) fn command(&mut self, command: Command) {
+        match command {
+            Command::Open(request) => match &self.link {
+                Some(link) if self.waiting.is_empty() && link.session.credit_available() > 0 => {
+                    self.open(*request);
+                }
+                Some(_) => {
+                    let at = self.next_waiting;
+                    self.next_waiting += 1;
+                    self.waiting_at.insert((request.life, request.leg), at);
+                    self.waiting.insert(at, request);
+                    self.open_waiting();
+                }
+                None => {
+                    let reason = Reason::new(
+                        Code::PeerLost,
+                        format!("no session with node {:?}: connect again", self.name),
+                    );
+                    self.not_opened(*request, reason);
+                }
+            },
+            Command::Withdraw(life, leg) => {
+                if let Some(at) = self.waiting_at.remove(&(life, leg))
+                    && let Some(request) = self.waiting.remove(&at)
+                {
+                    self.not_opened(*request, Reason::new(Code::Requested, "withdrawn"));
+                }
+            }
+            Command::Say(body) => {
+                let Some(link) = &mut self.link else { return };
+                match body {
+                    Body::Progress {
+                        tag,
+                        posted,
+                        written,
+                    } => {
+                        link.session.progress(tag, posted, written);
+                    }
+                    body => {
+                        if let Err(refused) = link.session.queue(body) {
+                            tracing::error!(peer = self.name, %refused, "a message was not sent");
+                        }
+                    }
+                }
+            }
+            Command::ClaimEnded(number) => {
+                // A claim of an earlier session has no credit in this one.
+                if let Some(link) = &mut self.link
+                    && number > self.floor
+                {
+                    link.session.claim_ended();
+                }
+            }
+        }
+    }
+
+    /// Opens waiting claims while the peer's credit lasts.
+    pub(super) fn open_waiting(&mut self) {
+        while let Some(link) = &self.link
+            && link.session.credit_available() > 0
+            && let Some((_, request)) = self.waiting.pop_first()
+        {
+            self.waiting_at.remove(&(request.life, request.leg));
+            self.open(*request);
+        }
+    }
+
+    /// The number, the gate and the place in the queue: one step.
+    fn open(&mut self, request: OpenRequest) {
+        if let Some(reason) = self.too_long(&request.claim) {
+            return self.not_opened(request, reason);
+        }
+        let Some(link) = &mut self.link else {
+            let reason = Reason::from(Code::SessionLost);
+            return self.not_opened(request, reason);
+        };
+        let OpenRequest {
+            life,
+            leg,
+            mut claim,
+            target,
+        } = request;
+        let room = claim.tag.room.id;
+        let number = self.node.new_claim();
+        let opened = match self.node.gates.open(number, target) {
+            Ok(gate) => {
+                claim.tag.id = ClaimId {
+                    receiver: self.node.incarnation,
+                    sender: self.incarnation,
+                    number,
+                };
+                claim.gate = gate.slot();
+                let tag = claim.tag;
+                match link.session.open_claim(number, claim) {
+                    Ok(()) => Ok((tag, gate)),
+                    Err(refused) => {
+                        // Nobody was told of the gate; dropped, it closes and lets its target go.
+                        drop(gate);
+                        Err(Reason::new(Code::SessionLost, refused.to_string()))
+                    }
+                }
+            }
+            Err(error) => Err(Reason::new(
+                Code::LimitReached,
+                format!("{error}: raise Limits::gates or start fewer rooms at once"),
+            )),
+        };
+        let says = match opened {
+            Ok((tag, gate)) => SessionSays::Opened {
+                life,
+                leg,
+                tag,
+                gate,
+            },
+            Err(reason) => SessionSays::NotOpened {
+                life,
+                leg,
+                reason,
+                witness: Withdrawn::new(number),
+            },
+        };
+        self.say(room, says);
+    }
+
+    /// A claim that fits no frame ends its own room. In the session's queue it would end all of them.
+    fn too_long(&self, claim: &Claim) -> Option<Reason> {
+        let limit = self.node.limits.frame_bytes.min(wire::MAX);
+        let bytes = wire::claim_bytes(claim);
+        (bytes > limit).then(|| {
+            let pages: usize = claim.sections.iter().map(|s| s.pages.len()).sum();
+            Reason::new(
+                Code::LimitReached,
+                format!(
+                    "a claim of {pages} pages takes up to {bytes} bytes, limit frame_bytes = {limit}: \
+                     raise Limits::frame_bytes, or receive fewer pages in one room"
+                ),
+            )
+        })
+    }
+
+    pub(super) fn not_opened(&mut self, request: OpenRequest, reason: Reason) {
+        let OpenRequest {
+            life,
+            leg,
+            claim,
+            target,
+        } = request;
+        // The lease is whole again before anybody is told that it may go back.
+        drop(target);
+        let witness = Withdrawn::unnumbered();
+        let says = SessionSays::NotOpened {
+            life,
+            leg,
+            reason,
+            witness,
+        };
+        self.say(claim.tag.room.id, says);
+    }
+}

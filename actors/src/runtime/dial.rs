@@ -1,0 +1,421 @@
+//! Connecting: on demand, again by itself when a session over a socket is lost, and data connections.
+//!
+//! ```text
+//!   connect(address) ─▶ the session that is there
+//!                   └─▶ dial, greet ─▶ Up ─▶ kept: lost ─▶ wait ─▶ dial ─▶ Up …
+//!                         └ Crossed: look again in a moment    └ twice as long each time, ± 25 %
+//! ```
+//!
+//! Rules:
+//! - an address that was connected to is kept until `disconnect`, or until the node stops: whoever is
+//!   there next under it, a newer life too, gets a session;
+//! - after a `disconnect`, on either side, neither node connects by itself. The one that said it
+//!   refuses what the other one makes by itself, should that not have heard of it. A `connect` on
+//!   either side ends this;
+//! - the way to a peer is the one of the connection that its session began with, and stays it while
+//!   that session lives: who connects to another address of the same node gets the session there is;
+//! - data connections are made by whoever made the connection that the session began with.
+
+use super::address::Address;
+use super::control::{ConnectError, DataEvent, Kept, PeerInfo, Shared};
+use super::greet::{AGAIN, Conn, GreetError, Greeted, Role, To, greet};
+use super::hub::Knock;
+use crate::copy::schedule::Class;
+use crate::fabric::stream::Stream;
+use crate::fabric::tcp::{DataConnection, RouteEvent};
+use crate::ids::PeerRef;
+use crate::peer::actor::{GiveUp, PeerState};
+use crate::peer::hello::{RefusalCode, SessionId};
+use crate::peer::pipe::pipe;
+use crate::peer::wire::{DataHello, Greeting, encode_first_greeting};
+use crate::reason::{Code, Reason};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// The session there is, or a new one.
+pub(crate) async fn connect(state: &Shared, text: &str) -> Result<PeerInfo, ConnectError> {
+    let address = Address::parse(text)?;
+    let within = state.borrow().node.deadlines.connect;
+    let dialing = dial(state, &address, text, false);
+    let silent = |_| ConnectError::Silent {
+        name: named(&address, text),
+        after: within,
+    };
+    let info = tokio::time::timeout(within, dialing).await.map_err(silent)??;
+    if !matches!(address, Address::Local(_)) {
+        keep(state, address, text, &info);
+    }
+    Ok(info)
+}
+
+/// A node's name, if the address says it.
+fn named(address: &Address, text: &str) -> String {
+    match address {
+        Address::Local(name) => name.clone(),
+        _ => text.to_owned(),
+    }
+}
+
+/// Tries until there is a session, or a reason why there is none. Bounded by whoever polls it.
+async fn dial(
+    state: &Shared,
+    address: &Address,
+    text: &str,
+    by_itself: bool,
+) -> Result<PeerInfo, ConnectError> {
+    loop {
+        if let Some(info) = there(state, address, text)? {
+            return Ok(info);
+        }
+        let Some(_connecting) = Connecting::begin(state, text) else {
+            tokio::time::sleep(AGAIN).await;
+            continue;
+        };
+        let (conn, role) = open(state, address, text, by_itself).await?;
+        match greet(state, conn, role).await {
+            Ok(Greeted::Up(info) | Greeted::There(info)) => return Ok(info),
+            Ok(Greeted::Crossed | Greeted::Data) => {}
+            Err(GreetError::Stopped) => return Err(ConnectError::Stopped),
+            Err(error) if error.is_passing() && !by_itself => {}
+            Err(error) => {
+                state.borrow().count_refused();
+                if let GreetError::Refused {
+                    code: RefusalCode::Parted,
+                    ..
+                } = error
+                {
+                    sent_away(state, text);
+                }
+                return Err(ConnectError::Refused {
+                    name: named(address, text),
+                    why: error.to_string(),
+                });
+            }
+        }
+        drop(_connecting);
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// One connection at a time to each address.
+struct Connecting {
+    state: Shared,
+    text: String,
+}
+
+impl Connecting {
+    fn begin(state: &Shared, text: &str) -> Option<Connecting> {
+        let begun = state.borrow_mut().connecting.insert(text.to_owned());
+        begun.then(|| Connecting {
+            state: Rc::clone(state),
+            text: text.to_owned(),
+        })
+    }
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        self.state.borrow_mut().connecting.remove(&self.text);
+    }
+}
+
+/// The session that there is with whoever is at this address.
+fn there(
+    state: &Shared,
+    address: &Address,
+    text: &str,
+) -> Result<Option<PeerInfo>, ConnectError> {
+    let state = state.borrow();
+    if state.stopping {
+        return Err(ConnectError::Stopped);
+    }
+    let name = match address {
+        Address::Local(name) => name,
+        _ => match state.kept.get(text) {
+            Some(kept) => &kept.name,
+            None => return Ok(None),
+        },
+    };
+    let Some(known) = state.peers.get(name).filter(|k| k.is_up()) else {
+        return Ok(None);
+    };
+    if let Address::Local(name) = address {
+        // A node that came back may be there before the old life's goodbye was read.
+        let door = state.hub.as_ref().and_then(|hub| hub.door(name));
+        if door.is_some_and(|door| door.incarnation != known.info.incarnation) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(known.info.clone()))
+}
+
+/// The other side has disconnected, and this one had not heard of it.
+fn sent_away(state: &Shared, text: &str) {
+    let state = state.borrow();
+    let name = state.kept.get(text).map(|kept| &kept.name);
+    if let Some(known) = name.and_then(|name| state.peers.get(name)) {
+        known.left.store(true, Ordering::Release);
+        let text = format!("node {:?} gave the session up on purpose", known.info.name);
+        known.addr.do_send(GiveUp {
+            reason: Reason::new(Code::SessionLost, text).from_peer(),
+            bye: None,
+            for_good: false,
+        });
+    }
+}
+
+async fn open(
+    state: &Shared,
+    address: &Address,
+    text: &str,
+    by_itself: bool,
+) -> Result<(Conn, Role), ConnectError> {
+    if let Address::Local(name) = address {
+        let (door, gates) = {
+            let state = state.borrow();
+            let hub = state.hub.as_ref().ok_or(ConnectError::NoHub)?;
+            let door = hub.door(name).ok_or_else(|| ConnectError::Unknown {
+                name: name.clone(),
+                there: hub.names().join(", "),
+            })?;
+            (door, Arc::clone(&state.node.gates))
+        };
+        let (near, far) = pipe();
+        let gone = |_| ConnectError::Unknown {
+            name: name.clone(),
+            there: "(it has just left)".into(),
+        };
+        let knock = Knock { pipe: far, gates };
+        door.knock.send(knock).await.map_err(gone)?;
+        let role = Role::Dialer {
+            to: To::Door(door),
+            by_itself,
+        };
+        return Ok((Conn::Pipe(near), role));
+    }
+    let stream = socket(address).await.map_err(|error| {
+        ConnectError::Unreachable {
+            address: text.to_owned(),
+            cause: error.to_string(),
+        }
+    })?;
+    let role = Role::Dialer {
+        to: To::Address(address.clone()),
+        by_itself,
+    };
+    Ok((Conn::Socket(stream), role))
+}
+
+async fn socket(address: &Address) -> std::io::Result<Stream> {
+    match address {
+        Address::Tcp { host, port } => {
+            let stream = tokio::net::TcpStream::connect((host.as_str(), *port)).await?;
+            // Frames are small, and each is waited for.
+            stream.set_nodelay(true)?;
+            Ok(Stream::Tcp(stream))
+        }
+        Address::Unix(path) => tokio::net::UnixStream::connect(path).await.map(Stream::Unix),
+        Address::Local(_) => Err(std::io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+/// From here on this address is connected to again whenever its session is gone.
+fn keep(state: &Shared, address: Address, text: &str, info: &PeerInfo) {
+    let mut borrowed = state.borrow_mut();
+    if borrowed.stopping {
+        return;
+    }
+    if let Some(kept) = borrowed.kept.get_mut(text)
+        && !kept._stop.is_closed()
+    {
+        kept.name.clone_from(&info.name);
+        return;
+    }
+    let (stop, stopped) = oneshot::channel();
+    let number = borrowed.greetings.number();
+    let kept = Kept {
+        _stop: stop,
+        name: info.name.clone(),
+        number,
+    };
+    borrowed.kept.insert(text.to_owned(), kept);
+    drop(borrowed);
+    let (state, text, info) = (Rc::clone(state), text.to_owned(), info.clone());
+    actix::spawn(async move {
+        tokio::select! {
+            biased;
+            // An error: the sender is gone, and with it the wish.
+            _ = stopped => {}
+            () = kept_up(&state, &address, &text, info) => {
+                let mut state = state.borrow_mut();
+                if state.kept.get(&text).is_some_and(|k| k.number == number) {
+                    state.kept.remove(&text);
+                }
+            }
+        }
+    });
+}
+
+/// Ends when nobody wants the session any more.
+async fn kept_up(state: &Shared, address: &Address, text: &str, mut info: PeerInfo) {
+    loop {
+        // An error: this life of it is over, and another may come.
+        let _ = info.state.wait_for(|s| *s != PeerState::Up).await;
+        let (mut wait, most, within, node) = {
+            let state = state.borrow();
+            let d = &state.node.deadlines;
+            (d.backoff_first, d.backoff_most, d.connect, Arc::clone(&state.node))
+        };
+        info = loop {
+            if parted(state, &info) {
+                return;
+            }
+            if let Some(up) = waited(state, &info, jittered(wait)).await {
+                break up;
+            }
+            let dialing = dial(state, address, text, true);
+            match tokio::time::timeout(within, dialing).await {
+                Ok(Ok(up)) => break up,
+                Ok(Err(ConnectError::Stopped)) => return,
+                Ok(Err(error)) => {
+                    tracing::debug!(node = node.name, address = text, %error, "not connected again yet");
+                }
+                Err(_) => {
+                    tracing::debug!(node = node.name, address = text, "silent");
+                }
+            }
+            wait = wait.saturating_mul(2).min(most).max(Duration::from_millis(1));
+        };
+        if let Some(kept) = state.borrow_mut().kept.get_mut(text) {
+            kept.name.clone_from(&info.name);
+        }
+    }
+}
+
+/// Waits this long, or until the peer has come back by itself: then it is given, in the life that it
+/// has now.
+async fn waited(state: &Shared, info: &PeerInfo, wait: Duration) -> Option<PeerInfo> {
+    let until = Instant::now() + wait;
+    let newest = |state: &Shared| {
+        let state = state.borrow();
+        state.peers.get(&info.name).map(|k| k.info.clone())
+    };
+    let mut watched = newest(state).unwrap_or_else(|| info.clone()).state;
+    let up = watched.wait_for(|s| *s == PeerState::Up);
+    match tokio::time::timeout_at(until, up).await {
+        Ok(Ok(_)) => {}
+        // A life that is over says nothing more.
+        Ok(Err(_)) => tokio::time::sleep_until(until).await,
+        Err(_) => {}
+    }
+    newest(state).filter(|i| *i.state.borrow() == PeerState::Up)
+}
+
+fn parted(state: &Shared, info: &PeerInfo) -> bool {
+    let state = state.borrow();
+    state.stopping || state.peers.get(&info.name).is_some_and(|k| k.parted())
+}
+
+/// Within a quarter of it, so that nodes that lost each other together do not meet for ever.
+fn jittered(wait: Duration) -> Duration {
+    let quarter = wait / 4;
+    let parts = super::thread::random() % 1_024;
+    let more = quarter.saturating_mul(2).mul_f64(parts as f64 / 1_024.0);
+    (wait - quarter).saturating_add(more)
+}
+
+/// All data connections of a session that has just begun.
+pub(crate) fn open_data(state: &Shared, peer: PeerRef, session: SessionId) {
+    let connections = state.borrow().net.connections;
+    open_one(state, peer, session, Class::Interactive, 0);
+    for index in 0..connections {
+        open_one(state, peer, session, Class::Bulk, index);
+    }
+}
+
+/// What a route had to say.
+pub(crate) fn data_event(state: &Shared, (peer, session, event): DataEvent) {
+    match event {
+        RouteEvent::Lost { class, index } => open_one(state, peer, session, class, index),
+        RouteEvent::Violation(reason) => {
+            let state = state.borrow();
+            if state.data_of(peer, session).is_some()
+                && let Some(known) = state.known(peer)
+            {
+                tracing::warn!(
+                    node = state.node.name,
+                    peer = known.info.name,
+                    %reason,
+                    "the peer broke the protocol on a data connection"
+                );
+                known.addr.do_send(GiveUp {
+                    reason,
+                    bye: None,
+                    for_good: false,
+                });
+            }
+        }
+    }
+}
+
+/// Opens a data connection, as often as it takes while the session lives, if it is this node's to open.
+fn open_one(state: &Shared, peer: PeerRef, session: SessionId, class: Class, index: u16) {
+    let state = Rc::clone(state);
+    actix::spawn(async move {
+        let (mut wait, most, within) = {
+            let state = state.borrow();
+            let d = &state.node.deadlines;
+            (d.backoff_first, d.backoff_most, d.connect)
+        };
+        loop {
+            let Some((route, address, token)) = ({
+                let state = state.borrow();
+                let data = state.data_of(peer, session).filter(|_| !state.stopping);
+                data.and_then(|d| {
+                    let (address, token) = d.dial.clone()?;
+                    Some((d.route.clone(), address, token))
+                })
+            }) else {
+                return;
+            };
+            let hello = DataHello {
+                token,
+                class,
+                index,
+            };
+            match tokio::time::timeout(within, data_socket(&address, hello)).await {
+                Ok(Ok(stream)) => {
+                    return route.attach(DataConnection {
+                        stream,
+                        read: Vec::new(),
+                        class,
+                        index,
+                    });
+                }
+                Ok(Err(error)) => tracing::debug!(%address, %error, "no data connection yet"),
+                Err(_) => tracing::debug!(%address, "no data connection yet: silent"),
+            }
+            tokio::time::sleep(jittered(wait)).await;
+            wait = wait.saturating_mul(2).min(most).max(Duration::from_millis(1));
+        }
+    });
+}
+
+async fn data_socket(
+    address: &Address,
+    hello: DataHello,
+) -> std::io::Result<crate::fabric::stream::Detached> {
+    let stream = socket(address).await?;
+    let mut bytes = Vec::new();
+    encode_first_greeting(&Greeting::Data(hello), &mut bytes).map_err(std::io::Error::other)?;
+    let mut conn = Conn::Socket(stream);
+    conn.send(&bytes).await.map_err(std::io::Error::other)?;
+    match conn {
+        Conn::Socket(stream) => stream.detach(),
+        Conn::Pipe(_) => Err(std::io::ErrorKind::InvalidInput.into()),
+    }
+}

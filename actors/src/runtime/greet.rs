@@ -1,0 +1,532 @@
+//! Greetings: one state machine over a socket or a pipe, and what its end means for the peers.
+//!
+//! ```text
+//!   dial ──┐                                        ┌─▶ peer's actor: Attach (it decides, or hears Go)
+//!          ├─▶ Handshake ─▶ Known ─▶ offer ─▶ Accepted
+//!   accept ┘        └─▶ Data: a data connection of a session that there is, named by its token
+//! ```
+//!
+//! The lower incarnation decides, in its peer's actor, in one step: this transport is taken and `Go`
+//! goes out in front of its first frame, or it is `Crossed`. A dialer never offers while it has a
+//! session that is up, so that a greeting which names the session of the other side says that its
+//! transport is lost.
+
+use super::address::Address;
+use super::control::{PeerInfo, Shared};
+use super::hub::Door;
+use super::peers::Data;
+use crate::fabric::PeerRoute;
+use crate::fabric::stream::Stream;
+use crate::fabric::tcp::DataConnection;
+use crate::ids::Incarnation;
+use crate::memory::GateTable;
+use crate::peer::actor::{Attach, Attached, PoolsChanged, RouteWish, Standing, WhereStands};
+use crate::peer::handshake::{Handshake, HandshakeError, Step};
+use crate::peer::hello::{Accepted, Capabilities, Hello, Offer, RefusalCode, Start};
+use crate::peer::pipe::PipeEnd;
+use crate::peer::transport::Connection;
+use crate::peer::wire::{DataHello, Greeting, Verdict, encode_greeting};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::time::error::Elapsed;
+
+/// How soon something is looked at again that another greeting is about to change.
+pub(crate) const AGAIN: Duration = Duration::from_millis(2);
+/// Bytes read at once while greeting: more than a whole greeting without pools.
+const READ: usize = 2 << 10;
+
+/// A connection that is not greeted yet, on the node's own thread.
+#[derive(Debug)]
+pub(crate) enum Conn {
+    Pipe(PipeEnd),
+    Socket(Stream),
+}
+
+/// Which end of it this node is.
+pub(crate) enum Role {
+    /// It made the connection: to here, and whether somebody asked for it.
+    Dialer { to: To, by_itself: bool },
+    /// The other node made it. The number is its place among the greetings.
+    Acceptor {
+        number: Option<u64>,
+        from: Option<Arc<GateTable>>,
+    },
+}
+
+/// Where a connection was made to.
+pub(crate) enum To {
+    Door(Door),
+    Address(Address),
+}
+
+/// What a greeting led to.
+#[derive(Debug)]
+pub(crate) enum Greeted {
+    /// A session.
+    Up(PeerInfo),
+    /// The session that there was already, under another address.
+    There(PeerInfo),
+    /// Another connection to the same node is, or is about to be, its session.
+    Crossed,
+    /// A data connection, which has been handed over.
+    Data,
+}
+
+/// Why a greeting failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GreetError {
+    #[error("the connection broke: {0}")]
+    Lost(String),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    /// One of both does not want the other.
+    #[error("{text}")]
+    Refused { code: RefusalCode, text: String },
+    #[error("this node is shutting down")]
+    Stopped,
+    /// One of both has disconnected on purpose, and nobody has asked for this connection.
+    #[error("the session was given up on purpose: connect again if that is wanted")]
+    Parted,
+    #[error("a data connection names no session of this node")]
+    Token,
+}
+
+impl GreetError {
+    /// Whether it may be otherwise in a moment, though nobody changes anything.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            GreetError::Lost(_) => true,
+            GreetError::Handshake(error) => error.fault().is_none(),
+            GreetError::Refused { code, .. } => *code == RefusalCode::Busy,
+            GreetError::Stopped | GreetError::Parted | GreetError::Token => false,
+        }
+    }
+
+    /// What the other side is told.
+    fn refusal(&self) -> (RefusalCode, String) {
+        match self {
+            GreetError::Refused { code, text } => (*code, text.clone()),
+            GreetError::Stopped => (RefusalCode::Stopping, "that node is shutting down".into()),
+            other => (RefusalCode::Other, other.to_string()),
+        }
+    }
+}
+
+/// What is said of a connection that the other side has closed.
+const CLOSED: &str = "the other side closed it";
+
+impl Conn {
+    pub(crate) async fn send(&mut self, mut bytes: &[u8]) -> Result<(), GreetError> {
+        match self {
+            Conn::Pipe(pipe) => {
+                let closed = |_| GreetError::Lost(CLOSED.into());
+                pipe.tx.send(bytes.to_vec()).await.map_err(closed)
+            }
+            Conn::Socket(stream) => {
+                while !bytes.is_empty() {
+                    match stream.try_write(bytes) {
+                        Ok(n) => bytes = &bytes[n..],
+                        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                            stream.ready(Interest::WRITABLE).await.map_err(lost)?;
+                        }
+                        Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                        Err(e) => return Err(lost(e)),
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Appends what comes next.
+    async fn receive(&mut self, into: &mut Vec<u8>) -> Result<(), GreetError> {
+        let closed = || GreetError::Lost(CLOSED.into());
+        match self {
+            Conn::Pipe(pipe) => {
+                into.extend(pipe.rx.recv().await.ok_or_else(closed)?);
+                Ok(())
+            }
+            Conn::Socket(stream) => loop {
+                stream.ready(Interest::READABLE).await.map_err(lost)?;
+                let mut buffer = [0; READ];
+                match stream.try_read(&mut buffer) {
+                    Ok(0) => return Err(closed()),
+                    Ok(n) => {
+                        into.extend_from_slice(&buffer[..n]);
+                        return Ok(());
+                    }
+                    Err(e) => match e.kind() {
+                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => {}
+                        _ => return Err(lost(e)),
+                    },
+                }
+            },
+        }
+    }
+
+    fn detach(self) -> Result<Connection, GreetError> {
+        match self {
+            Conn::Pipe(pipe) => Ok(Connection::Pipe(pipe)),
+            Conn::Socket(stream) => stream.detach().map(Connection::Socket).map_err(lost),
+        }
+    }
+
+    fn attach(connection: Connection) -> io::Result<Conn> {
+        match connection {
+            Connection::Pipe(pipe) => Ok(Conn::Pipe(pipe)),
+            Connection::Socket(socket) => socket.attach().map(Conn::Socket),
+        }
+    }
+}
+
+fn lost(error: io::Error) -> GreetError {
+    GreetError::Lost(error.to_string())
+}
+
+/// What this node's offer was, to be compared with what is there when the greeting ends.
+struct Mine {
+    offer: Offer,
+    theirs: Hello,
+    /// Kept while a data connection may come that names it.
+    _token: Pending,
+}
+
+/// A token that was offered and belongs to no session yet.
+struct Pending {
+    state: Shared,
+    token: u128,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.state.borrow_mut().pending.remove(&self.token);
+    }
+}
+
+/// Greets to the end. Bounded by whoever polls it.
+pub(crate) async fn greet(
+    state: &Shared,
+    mut conn: Conn,
+    role: Role,
+) -> Result<Greeted, GreetError> {
+    let (hello, key) = {
+        let state = state.borrow();
+        let hello = state.hello(&role);
+        (
+            hello.map_err(|e| GreetError::Lost(e.to_string()))?,
+            state.net.key.clone(),
+        )
+    };
+    let mut handshake = match &role {
+        Role::Dialer { .. } => Handshake::dialer(hello, key),
+        Role::Acceptor { .. } => Handshake::acceptor(hello, key),
+    };
+    let mut out = Vec::new();
+    handshake.start(&mut out)?;
+    let mut got = Vec::new();
+    let mut mine: Option<Mine> = None;
+    let mut agreed: Option<(Offer, Accepted)> = None;
+    loop {
+        let mut rest = got.as_slice();
+        let step = if out.is_empty() {
+            handshake.take(&mut rest, &mut out)
+        } else {
+            Ok(Step::More)
+        };
+        let taken = got.len() - rest.len();
+        got.drain(..taken);
+        if !out.is_empty() {
+            let sent = conn.send(&out).await;
+            out.clear();
+            // What speaks against the other side says more than that it has gone.
+            if step.is_ok() {
+                sent?;
+            }
+        }
+        match step? {
+            Step::More => match conn.receive(&mut got).await {
+                Err(GreetError::Lost(why)) if why == CLOSED => {
+                    return Err(handshake.closed().into());
+                }
+                received => received?,
+            },
+            Step::Known(theirs) => match offer(state, &role, &theirs).await {
+                Ok(Ok((offer, known))) => {
+                    handshake.offer(offer.clone(), known, &mut out)?;
+                    state.borrow_mut().pending.insert(offer.token);
+                    mine = Some(Mine {
+                        _token: Pending {
+                            state: Rc::clone(state),
+                            token: offer.token,
+                        },
+                        offer,
+                        theirs,
+                    });
+                    conn.send(&out).await?;
+                    out.clear();
+                }
+                Ok(Err(there)) => return Ok(there),
+                Err(error) => {
+                    let (code, text) = error.refusal();
+                    handshake.refuse(code, &text, &mut out)?;
+                    let _ = conn.send(&out).await;
+                    return Err(error);
+                }
+            },
+            Step::Accepted {
+                offer,
+                accepted,
+                decider,
+                ..
+            } => {
+                agreed = Some((offer, accepted));
+                if decider {
+                    break attach(state, conn, got, role, mine.zip(agreed), true).await;
+                }
+            }
+            Step::Go => break attach(state, conn, got, role, mine.zip(agreed), false).await,
+            Step::Crossed => return Ok(Greeted::Crossed),
+            Step::Refused { code, text } => return Err(GreetError::Refused { code, text }),
+            Step::Data(data) => break accept_data(state, conn, got, data).await,
+        }
+    }
+}
+
+/// What this node offers to a peer that has proven to be one; or what there is instead, if it dialed
+/// a node that it has a session with by now.
+async fn offer(
+    state: &Shared,
+    role: &Role,
+    theirs: &Hello,
+) -> Result<Result<(Offer, Option<Incarnation>), Greeted>, GreetError> {
+    let (known, addr) = {
+        let mut state = state.borrow_mut();
+        if state.stopping {
+            return Err(GreetError::Stopped);
+        }
+        if let Role::Acceptor {
+            number: Some(number), ..
+        } = role
+            && state.greetings.known(*number)
+        {
+            let stats = &state.node.stats;
+            stats.add(&stats.greetings_put_out);
+        }
+        match state.peers.get(&theirs.node) {
+            Some(known) if known.info.incarnation == theirs.incarnation => {
+                let dialed = matches!(role, Role::Dialer { .. });
+                if dialed && known.is_up() {
+                    return Ok(Err(Greeted::There(known.info.clone())));
+                }
+                let by_itself = theirs.capabilities.has(Capabilities::BY_ITSELF);
+                if !dialed && by_itself && known.sent_away {
+                    return Err(GreetError::Refused {
+                        code: RefusalCode::Parted,
+                        text: format!(
+                            "node {:?} has disconnected on purpose: connect again if that is wanted",
+                            state.node.name
+                        ),
+                    });
+                }
+                (Some(known.info.incarnation), Some(known.addr.clone()))
+            }
+            Some(known) => (Some(known.info.incarnation), None),
+            None => (None, None),
+        }
+    };
+    let standing = match addr {
+        Some(addr) => addr.send(WhereStands).await.unwrap_or_default(),
+        None => Standing::default(),
+    };
+    if standing.up && matches!(role, Role::Dialer { .. }) {
+        return Ok(Err(Greeted::Crossed));
+    }
+    let mut token = [0; 16];
+    getrandom::fill(&mut token).map_err(|e| GreetError::Lost(e.to_string()))?;
+    let state = state.borrow();
+    let pools = state.pools.borrow();
+    let offer = Offer {
+        pools: pools
+            .pools
+            .iter()
+            .map(|p| (p.id, (**p.pool.layout()).clone()))
+            .collect(),
+        credit: state.node.limits.claims_per_peer,
+        resume: standing.session,
+        received: standing.received,
+        token: u128::from_le_bytes(token),
+    };
+    Ok(Ok((offer, known)))
+}
+
+/// What came of a connection that another node made.
+pub(crate) fn log_accepted(state: &Shared, greeted: Result<Result<Greeted, GreetError>, Elapsed>) {
+    let state = state.borrow();
+    let node = &state.node.name;
+    match greeted {
+        Ok(Ok(_)) => {}
+        // Whoever connects and goes, or says nothing, is nobody's concern.
+        Ok(Err(GreetError::Lost(_) | GreetError::Stopped)) | Err(_) => {
+            tracing::debug!(node, ?greeted, "a connection was not greeted to the end");
+        }
+        Ok(Err(error)) if error.is_passing() => {
+            tracing::debug!(node, %error, "a connection was not greeted to the end");
+        }
+        Ok(Err(error)) => {
+            state.count_refused();
+            tracing::warn!(node, %error, "a connection was refused");
+        }
+    }
+}
+
+/// Both accept. The peer's actor takes the connection over, or has another one.
+async fn attach(
+    state: &Shared,
+    conn: Conn,
+    read: Vec<u8>,
+    role: Role,
+    agreed: Option<(Mine, (Offer, Accepted))>,
+    decider: bool,
+) -> Result<Greeted, GreetError> {
+    let Some((mine, (offer, accepted))) = agreed else {
+        return Err(GreetError::Lost("a greeting without offers".into()));
+    };
+    let connection = conn.detach()?;
+    let mut go = Vec::new();
+    if decider {
+        encode_greeting(&Greeting::Verdict(Verdict::Go), &mut go).map_err(HandshakeError::from)?;
+    }
+    let dialed = matches!(role, Role::Dialer { .. });
+    let is_fresh = matches!(accepted.start, Start::Fresh { .. });
+    let name = mine.theirs.node.clone();
+    let (info, addr, changes, route) = {
+        let mut state = state.borrow_mut();
+        if state.stopping {
+            return Err(GreetError::Stopped);
+        }
+        let (info, addr) = match state.peer(&mine.theirs) {
+            Ok(known) => {
+                if let Role::Dialer { by_itself, .. } = &role
+                    && *by_itself
+                    && known.parted()
+                {
+                    return Err(GreetError::Parted);
+                }
+                (known.info.clone(), known.addr.clone())
+            }
+            Err(outdated) => {
+                return Err(GreetError::Refused {
+                    code: RefusalCode::Superseded,
+                    text: outdated.to_string(),
+                });
+            }
+        };
+        let route = match (&role, &connection) {
+            (Role::Dialer { to: To::Door(d), .. }, _) => RouteWish::Local(Arc::clone(&d.gates)),
+            (Role::Acceptor { from: Some(g), .. }, _) => RouteWish::Local(Arc::clone(g)),
+            _ => RouteWish::Tcp(state.route_maker(&info, accepted.session)),
+        };
+        let changes = state.pools_since(&mine.offer.pools);
+        (info, addr, changes, route)
+    };
+    let attached = addr.send(Attach {
+        connection,
+        read,
+        session: accepted.session,
+        start: accepted.start,
+        offered: mine.offer.resume,
+        go: decider.then_some(go),
+        dialed,
+        pools: offer.pools,
+        our_window: mine.offer.credit,
+        their_window: offer.credit,
+        route,
+    });
+    if is_fresh {
+        // Behind the transport, and before anybody is told that it is there.
+        addr.do_send(PoolsChanged(changes));
+    }
+    match attached.await {
+        Ok(Attached::Fresh(route)) => {
+            let mut dialed = false;
+            let shared = state;
+            let mut state = shared.borrow_mut();
+            if let Some(known) = state.peers.get_mut(&name)
+                && known.info.peer == info.peer
+            {
+                known.sent_away = false;
+                let old = known.data.take();
+                dialed = matches!(&role, Role::Dialer { to: To::Address(_), .. });
+                if let PeerRoute::Tcp(route) = route {
+                    known.data = Some(Data {
+                        session: accepted.session,
+                        route,
+                        token: mine.offer.token,
+                        dial: match role {
+                            Role::Dialer {
+                                to: To::Address(address),
+                                ..
+                            } => Some((address, offer.token)),
+                            _ => None,
+                        },
+                    });
+                    let named = (info.peer, accepted.session);
+                    state.tokens.insert(mine.offer.token, named);
+                }
+                if let Some(old) = old {
+                    state.tokens.remove(&old.token);
+                }
+            }
+            drop(state);
+            if dialed {
+                super::dial::open_data(shared, info.peer, accepted.session);
+            }
+            Ok(Greeted::Up(info))
+        }
+        Ok(Attached::Resumed) => Ok(Greeted::Up(info)),
+        Ok(Attached::Crossed(connection)) => {
+            let mut crossed = Vec::new();
+            encode_greeting(&Greeting::Verdict(Verdict::Crossed), &mut crossed)
+                .map_err(HandshakeError::from)?;
+            let mut conn = Conn::attach(connection).map_err(lost)?;
+            conn.send(&crossed).await?;
+            Ok(Greeted::Crossed)
+        }
+        Ok(Attached::Lost(why)) => Err(GreetError::Lost(why)),
+        Err(_) => Err(GreetError::Stopped),
+    }
+}
+
+/// A data connection that the peer made.
+async fn accept_data(
+    state: &Shared,
+    conn: Conn,
+    read: Vec<u8>,
+    data: DataHello,
+) -> Result<Greeted, GreetError> {
+    let Connection::Socket(stream) = conn.detach()? else {
+        return Err(GreetError::Lost("a data connection over a pipe".into()));
+    };
+    // The peer may hear of the session before this side has noted it.
+    let route = loop {
+        let (found, pending) = {
+            let state = state.borrow();
+            (state.route_of(data.token), state.pending.contains(&data.token))
+        };
+        match found {
+            Some(route) => break route,
+            None if pending => tokio::time::sleep(AGAIN).await,
+            None => return Err(GreetError::Token),
+        }
+    };
+    route.attach(DataConnection {
+        stream,
+        read,
+        class: data.class,
+        index: data.index,
+    });
+    Ok(Greeted::Data)
+}
