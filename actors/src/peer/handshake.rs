@@ -27,7 +27,7 @@
 
 use super::auth::{ClusterKey, Mac, Role, Transcript};
 use super::hello::{self, Accepted, Hello, Offer, Refusal, RefusalCode, SessionId};
-use super::wire::{self, DataHello, Greeting, GreetingReader, Verdict};
+use super::wire::{self, DataHello, First, Greeting, GreetingReader, Verdict};
 use crate::ids::Incarnation;
 use std::mem;
 
@@ -261,12 +261,7 @@ impl Handshake {
             let step = match self.state {
                 State::Greeting => match self.reader.first(bytes)? {
                     None => return Ok(Step::More),
-                    Some((Greeting::Hello(theirs), said)) => self.greeted(theirs, said, out)?,
-                    Some((Greeting::Data(data), _)) if self.role == Role::Acceptor => {
-                        self.state = State::Over;
-                        Some(Step::Data(data))
-                    }
-                    Some((other, _)) => return Err(self.out_of_order(&other)),
+                    Some(first) => self.begun(first, out)?,
                 },
                 State::Proving { .. }
                 | State::Reading { .. }
@@ -290,6 +285,17 @@ impl Handshake {
         match self.state {
             State::Reading { .. } => wire::OFFER_BYTES,
             _ => wire::STRANGER_BYTES,
+        }
+    }
+
+    fn begun(&mut self, first: First, out: &mut Vec<u8>) -> Result<Option<Step>, HandshakeError> {
+        match first.greeting {
+            Greeting::Hello(theirs) => self.greeted(theirs, first.payload, out),
+            Greeting::Data(data) if self.role == Role::Acceptor => {
+                self.state = State::Over;
+                Ok(Some(Step::Data(data)))
+            }
+            other => Err(self.out_of_order(&other)),
         }
     }
 

@@ -37,7 +37,7 @@ mod tests;
 
 pub use bounds::{check, claim_bytes};
 pub use greeting::{
-    DataHello, Greeting, GreetingReader, MAX_REFUSAL, OFFER_BYTES, STRANGER_BYTES, Verdict,
+    DataHello, First, Greeting, GreetingReader, MAX_REFUSAL, OFFER_BYTES, STRANGER_BYTES, Verdict,
     decode_first_greeting, decode_greeting, encode_first_greeting, encode_greeting,
 };
 pub use reader::FrameReader;

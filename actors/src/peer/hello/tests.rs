@@ -20,23 +20,55 @@ fn layout(name: &str) -> PoolLayout {
     }
 }
 
-fn hello(node: &str, n: u64) -> Hello {
-    Hello {
-        protocol: PROTOCOL,
-        node: node.into(),
-        incarnation: life(n),
-        nonce: 100 + n,
-        capabilities: Capabilities::QUIESCENCE.and(Capabilities::CHECKSUM),
-        pools: vec![(PoolId(0), layout("kv"))],
-        credit: 8,
-        resume: None,
-        received: 0,
+struct Node {
+    hello: Hello,
+    offer: Offer,
+}
+
+fn nonce(n: u64) -> Nonce {
+    let mut nonce = [9; 32];
+    nonce[..8].copy_from_slice(&n.to_le_bytes());
+    nonce
+}
+
+fn node(name: &str, n: u64) -> Node {
+    Node {
+        hello: Hello {
+            protocols: Protocols::MINE,
+            node: name.into(),
+            incarnation: life(n),
+            nonce: nonce(100 + n),
+            capabilities: Capabilities::QUIESCENCE.and(Capabilities::CHECKSUM),
+            keyed: false,
+        },
+        offer: Offer {
+            pools: vec![(PoolId(0), layout("kv"))],
+            credit: 8,
+            resume: None,
+            received: 0,
+            token: 1,
+        },
     }
+}
+
+fn accept(mine: &Node, theirs: &Node, known: Option<Incarnation>) -> Result<Accepted, Refusal> {
+    let (me, them) = (&mine.hello, &theirs.hello);
+    super::accept((me, &mine.offer), (them, &theirs.offer), known)
+}
+
+fn resuming(name: &str, n: u64, resume: Option<SessionId>, received: u64) -> Node {
+    let Node { hello, offer } = node(name, n);
+    let offer = Offer {
+        resume,
+        received,
+        ..offer
+    };
+    Node { hello, offer }
 }
 
 #[test]
 fn strangers_begin_a_fresh_session_and_name_it_alike() {
-    let (a, b) = (hello("a", 1), hello("b", 2));
+    let (a, b) = (node("a", 1), node("b", 2));
     let here = accept(&a, &b, None).unwrap();
     assert_eq!(
         here.start,
@@ -60,16 +92,8 @@ fn the_same_session_of_the_same_incarnations_is_resumed() {
         lower: 7,
         higher: 8,
     };
-    let a = Hello {
-        resume: Some(session),
-        received: 3,
-        ..hello("a", 1)
-    };
-    let b = Hello {
-        resume: Some(session),
-        received: 5,
-        ..hello("b", 2)
-    };
+    let a = resuming("a", 1, Some(session), 3);
+    let b = resuming("b", 2, Some(session), 5);
     let here = accept(&a, &b, Some(life(2))).unwrap();
     assert_eq!(
         (here.session, here.start),
@@ -88,11 +112,7 @@ fn a_session_that_one_side_gave_up_is_lost_on_both() {
         lower: 7,
         higher: 8,
     };
-    let a = Hello {
-        resume: Some(session),
-        received: 3,
-        ..hello("a", 1)
-    };
+    let a = resuming("a", 1, Some(session), 3);
     for theirs in [
         None,
         Some(SessionId {
@@ -100,10 +120,7 @@ fn a_session_that_one_side_gave_up_is_lost_on_both() {
             higher: 9,
         }),
     ] {
-        let b = Hello {
-            resume: theirs,
-            ..hello("b", 2)
-        };
+        let b = resuming("b", 2, theirs, 0);
         let here = accept(&a, &b, Some(life(2))).unwrap();
         let there = accept(&b, &a, Some(life(1))).unwrap();
         assert_eq!(
@@ -123,14 +140,8 @@ fn a_restarted_peer_begins_afresh_whatever_it_claims_to_resume() {
         lower: 7,
         higher: 8,
     });
-    let a = Hello {
-        resume: session,
-        ..hello("a", 1)
-    };
-    let b = Hello {
-        resume: session,
-        ..hello("b", 3)
-    };
+    let a = resuming("a", 1, session, 0);
+    let b = resuming("b", 3, session, 0);
     let here = accept(&a, &b, Some(life(2))).unwrap();
     assert_eq!(
         here.start,
@@ -142,7 +153,7 @@ fn a_restarted_peer_begins_afresh_whatever_it_claims_to_resume() {
 
 #[test]
 fn an_older_life_is_superseded() {
-    let refusal = accept(&hello("a", 1), &hello("b", 2), Some(life(3))).unwrap_err();
+    let refusal = accept(&node("a", 1), &node("b", 2), Some(life(3))).unwrap_err();
     let theirs = life(2);
     assert_eq!(
         refusal,
@@ -156,23 +167,47 @@ fn an_older_life_is_superseded() {
 }
 
 #[test]
-fn another_protocol_is_refused() {
-    let b = Hello {
-        protocol: PROTOCOL + 1,
-        ..hello("b", 2)
+fn the_newest_common_protocol_is_spoken_and_none_is_refused() {
+    let speaks = |oldest, newest| {
+        let mut node = node("n", u64::from(100 * oldest + newest));
+        node.hello.protocols = Protocols { oldest, newest };
+        node
     };
-    let refusal = accept(&hello("a", 1), &b, None).unwrap_err();
-    assert_eq!(refusal.fault(), Fault::Configuration);
+    let spoken = |a: &Node, b: &Node| greet(&a.hello, &b.hello);
+    assert_eq!(spoken(&speaks(2, 5), &speaks(3, 4)), Ok(4));
+    assert_eq!(spoken(&speaks(3, 4), &speaks(2, 5)), Ok(4));
+    assert_eq!(spoken(&speaks(1, 3), &speaks(3, 9)), Ok(3));
+    for (a, b) in [(speaks(1, 2), speaks(3, 4)), (speaks(3, 4), speaks(1, 2))] {
+        let refusal = spoken(&a, &b).unwrap_err();
+        assert_eq!(refusal.fault(), Fault::Configuration);
+        let text = refusal.to_string();
+        for speaks in [a.hello.protocols, b.hello.protocols] {
+            assert!(text.contains(&speaks.to_string()), "{text}");
+        }
+        assert_eq!(accept(&a, &b, None), Err(refusal));
+    }
+}
+
+#[test]
+fn one_key_alone_is_refused_with_the_side_that_lacks_it() {
+    let (mut a, b) = (node("a", 1), node("b", 2));
+    a.hello.keyed = true;
+    let there = accept(&a, &b, None).unwrap_err();
+    let here = accept(&b, &a, None).unwrap_err();
     assert!(
-        refusal
-            .to_string()
-            .contains(&format!("protocol {}", PROTOCOL + 1))
+        there.to_string().starts_with("\"b\" has no cluster key"),
+        "{there}"
     );
+    assert!(
+        here.to_string().starts_with("this node has no cluster key"),
+        "{here}"
+    );
+    assert_eq!(here.fault(), Fault::Configuration);
 }
 
 #[test]
 fn a_node_does_not_talk_to_itself() {
-    let a = hello("a", 1);
+    let a = node("a", 1);
     assert_eq!(
         accept(&a, &a, None),
         Err(Refusal::SelfConnection { node: "a".into() })
@@ -181,12 +216,12 @@ fn a_node_does_not_talk_to_itself() {
 
 #[test]
 fn quiescence_is_demanded_of_both() {
-    let without = |h| Hello {
-        capabilities: Capabilities::CHECKSUM,
-        ..h
+    let without = |mut n: Node| {
+        n.hello.capabilities = Capabilities::CHECKSUM;
+        n
     };
-    let (a, b) = (hello("a", 1), hello("b", 2));
-    let refusal = accept(&a, &without(b.clone()), None).unwrap_err();
+    let (a, b) = (node("a", 1), node("b", 2));
+    let refusal = accept(&a, &without(node("b", 2)), None).unwrap_err();
     assert_eq!(refusal, Refusal::PeerLacksQuiescence { node: "b".into() });
     let refusal = accept(&without(a), &b, None).unwrap_err();
     assert_eq!(
@@ -197,14 +232,9 @@ fn quiescence_is_demanded_of_both() {
 
 #[test]
 fn capabilities_are_what_both_have_and_unknown_ones_do_not_matter() {
-    let b = Hello {
-        capabilities: Capabilities(u32::MAX),
-        ..hello("b", 2)
-    };
-    let a = Hello {
-        capabilities: Capabilities::QUIESCENCE,
-        ..hello("a", 1)
-    };
+    let (mut a, mut b) = (node("a", 1), node("b", 2));
+    a.hello.capabilities = Capabilities::QUIESCENCE;
+    b.hello.capabilities = Capabilities(u32::MAX);
     assert_eq!(
         accept(&a, &b, None).unwrap().capabilities,
         Capabilities::QUIESCENCE
@@ -213,10 +243,10 @@ fn capabilities_are_what_both_have_and_unknown_ones_do_not_matter() {
 
 #[test]
 fn pools_of_one_name_that_do_not_fit_are_refused_with_every_difference() {
-    let mut b = hello("b", 2);
-    b.pools[0].1.layers = 40;
-    b.pools[0].1.page_bytes = 8192;
-    let refusal = accept(&hello("a", 1), &b, None).unwrap_err();
+    let mut b = node("b", 2);
+    b.offer.pools[0].1.layers = 40;
+    b.offer.pools[0].1.page_bytes = 8192;
+    let refusal = accept(&node("a", 1), &b, None).unwrap_err();
     let what = "layers 32 here, 40 there; page_bytes 4096 here, 8192 there".to_string();
     assert_eq!(
         refusal,
@@ -230,21 +260,19 @@ fn pools_of_one_name_that_do_not_fit_are_refused_with_every_difference() {
 
 #[test]
 fn pools_may_differ_in_size_and_order_and_be_on_one_side_only() {
-    let mut b = hello("b", 2);
-    b.pools[0].1.pages = 7;
-    b.pools[0].1.order = Order::PagesFirst;
-    b.pools.push((PoolId(1), layout("index-k")));
-    assert!(accept(&hello("a", 1), &b, None).is_ok());
+    let mut b = node("b", 2);
+    b.offer.pools[0].1.pages = 7;
+    b.offer.pools[0].1.order = Order::PagesFirst;
+    b.offer.pools.push((PoolId(1), layout("index-k")));
+    assert!(accept(&node("a", 1), &b, None).is_ok());
 }
 
 #[test]
 fn tokens_of_an_aux_page_do_not_matter() {
-    let mut a = hello("a", 1);
-    a.pools[0].1.kind = PoolKind::Aux;
-    let mut b = Hello {
-        pools: a.pools.clone(),
-        ..hello("b", 2)
-    };
-    b.pools[0].1.page_tokens = 99;
+    let mut a = node("a", 1);
+    a.offer.pools[0].1.kind = PoolKind::Aux;
+    let mut b = node("b", 2);
+    b.offer.pools = a.offer.pools.clone();
+    b.offer.pools[0].1.page_tokens = 99;
     assert!(accept(&a, &b, None).is_ok());
 }

@@ -128,6 +128,15 @@ pub fn decode_greeting(payload: &[u8], limit: usize) -> Result<Greeting, WireErr
     Ok(greeting)
 }
 
+/// The first message of a side, and the bytes that it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct First {
+    /// A [`Greeting::Hello`] or a [`Greeting::Data`], unless the peer is out of order.
+    pub greeting: Greeting,
+    /// Its payload, as it came.
+    pub payload: Box<[u8]>,
+}
+
 /// Yields the messages of one direction of a handshake, and takes nothing of what follows them.
 #[derive(Debug, Default)]
 pub struct GreetingReader {
@@ -135,13 +144,16 @@ pub struct GreetingReader {
 }
 
 impl GreetingReader {
-    /// The first message and its payload, when it is all there. Until then all of `bytes` is taken.
+    /// The first message, when it is all there. Until then all of `bytes` is taken.
     ///
     /// # Errors
     /// The peer's fault, or the transport's; every later call gives [`WireError::Broken`].
-    pub fn first(&mut self, bytes: &mut &[u8]) -> Result<Option<(Greeting, Box<[u8]>)>, WireError> {
+    pub fn first(&mut self, bytes: &mut &[u8]) -> Result<Option<First>, WireError> {
         let result = self.cutter.next(bytes, STRANGER_BYTES, |payload| {
-            Ok((decode_first_greeting(payload)?, payload.into()))
+            Ok(First {
+                greeting: decode_first_greeting(payload)?,
+                payload: payload.into(),
+            })
         });
         result.map_err(|error| match error {
             // Nothing that may come first is that long. What there is is somebody's first word.

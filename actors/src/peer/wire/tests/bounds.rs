@@ -64,7 +64,7 @@ fn other_bodies_are_bounded_too() {
     reason.text = "x".repeat(Reason::MAX_TEXT + 1);
     assert!(refused(&frame(Body::Failed { tag, reason })).starts_with("257 bytes of text"));
     assert!(refused(&frame(Body::Credit { claims: 0 })).starts_with("no claims"));
-    let mut layout = hello().pools.remove(0).1;
+    let mut layout = offer().pools.remove(0).1;
     layout.layers = 0;
     let added = Body::PoolAdded {
         pool: PoolId(0),
@@ -77,22 +77,4 @@ fn other_bodies_are_bounded_too() {
         layout,
     };
     assert!(refused(&frame(added)).starts_with("a pool name of 0 bytes"));
-}
-
-#[test]
-fn a_greeting_is_bounded() {
-    let what = |change: fn(&mut Hello)| {
-        let (mut hello, mut out) = (hello(), Vec::new());
-        change(&mut hello);
-        encode_hello(&hello, &mut out, MAX).unwrap();
-        decode_hello(&out[PREFIX..], &BOUNDS)
-            .unwrap_err()
-            .to_string()
-    };
-    assert!(what(|h| h.node.clear()).contains("a node name of 0 bytes"));
-    assert!(what(|h| h.node = "n".repeat(65)).contains("a node name of 65 bytes"));
-    assert!(what(|h| h.pools[1].0 = PoolId(0)).contains("listed twice"));
-    assert!(what(|h| h.pools[1].1.name = "kv".into()).contains("listed twice"));
-    let many = |h: &mut Hello| h.pools = vec![h.pools[0].clone(); 65];
-    assert!(what(many).contains("65 pools"));
 }

@@ -2,12 +2,13 @@
 
 mod arbitrary;
 mod bounds;
+mod greeting;
 mod property;
 mod stream;
 
 use super::*;
 use crate::ids::{ClaimId, ClaimNo, Incarnation, PoolId, RoomKey};
-use crate::peer::hello::{Capabilities, SessionId};
+use crate::peer::hello::{Capabilities, Hello, Offer, Protocols, RefusalCode, SessionId};
 use crate::peer::message::{Body, Claim, ClaimTag, Part, Section};
 use crate::reason::{Code, Reason};
 use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};
@@ -19,6 +20,20 @@ const BOUNDS: Bounds = Bounds {
 };
 
 fn hello() -> Hello {
+    Hello {
+        protocols: Protocols::MINE,
+        node: "decode-0".into(),
+        incarnation: Incarnation {
+            started_ns: 5,
+            nonce: 6,
+        },
+        nonce: [7; 32],
+        capabilities: Capabilities::QUIESCENCE,
+        keyed: true,
+    }
+}
+
+fn offer() -> Offer {
     let layout = |name: &str| PoolLayout {
         name: name.into(),
         kind: PoolKind::Kv,
@@ -28,15 +43,7 @@ fn hello() -> Hello {
         page_bytes: 4,
         page_tokens: 5,
     };
-    Hello {
-        protocol: 1,
-        node: "decode-0".into(),
-        incarnation: Incarnation {
-            started_ns: 5,
-            nonce: 6,
-        },
-        nonce: 7,
-        capabilities: Capabilities::QUIESCENCE,
+    Offer {
         pools: vec![(PoolId(0), layout("kv")), (PoolId(1), layout("aux"))],
         credit: 8,
         resume: Some(SessionId {
@@ -44,7 +51,15 @@ fn hello() -> Hello {
             higher: 2,
         }),
         received: 9,
+        token: 10,
     }
+}
+
+/// The bytes of a frame that holds this payload.
+fn framed(payload: &[u8]) -> Vec<u8> {
+    let len = payload.len() as u32;
+    let prefix = [len.to_le_bytes(), sum(len, payload).to_le_bytes()];
+    [prefix.as_flattened(), payload].concat()
 }
 
 fn bytes(frame: &Frame) -> Vec<u8> {

@@ -8,13 +8,15 @@ proptest! {
         let out = bytes(&frame);
         let len = u32::from_le_bytes(*out.first_chunk().unwrap()) as usize;
         prop_assert_eq!(len, out.len() - PREFIX);
+        prop_assert_eq!(&framed(&out[PREFIX..]), &out);
         prop_assert_eq!(decode_frame(&out[PREFIX..], &BOUNDS), Ok(frame));
     }
 
     #[test]
     fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
         let _ = decode_frame(&bytes, &BOUNDS);
-        let _ = decode_hello(&bytes, &BOUNDS);
+        let _ = decode_first_greeting(&bytes);
+        let _ = decode_greeting(&bytes, OFFER_BYTES);
         let mut reader = FrameReader::new(BOUNDS);
         let mut rest = &bytes[..];
         while let Ok(Some(_)) = reader.read(&mut rest) {}
@@ -35,6 +37,27 @@ proptest! {
             if let Ok(Frame { body: Some(body), .. }) = decode_frame(&out, &BOUNDS) {
                 prop_assert_eq!(check(&body, &BOUNDS), Ok(()));
             }
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_anywhere_in_a_frame_is_noticed(
+        frame in frame(), at in any::<prop::sample::Index>(), bit in 0..8u8
+    ) {
+        let mut stream = bytes(&frame);
+        let i = at.index(stream.len());
+        stream[i] ^= 1 << bit;
+        let mut reader = FrameReader::new(BOUNDS);
+        match reader.read(&mut &stream[..]) {
+            Err(error @ WireError::Corrupt { .. }) => prop_assert!(error.loses_transport_only()),
+            // A length that became larger: refused, or summed when that much has come.
+            Err(WireError::TooLong { .. }) => prop_assert!(i < 4),
+            Ok(None) => {
+                prop_assert!(i < 4);
+                let error = reader.read(&mut &vec![0; BOUNDS.frame_bytes][..]).unwrap_err();
+                prop_assert!(error.loses_transport_only());
+            }
+            other => prop_assert!(false, "{other:?}"),
         }
     }
 

@@ -108,27 +108,22 @@ fn a_frame_over_the_limit_is_not_sent_and_leaves_the_buffer_as_it_was() {
 }
 
 #[test]
-fn a_greeting_is_read_from_a_stream_cut_at_every_byte() {
-    let mut stream = Vec::new();
-    encode_hello(&hello(), &mut stream, MAX).unwrap();
-    for cut in 0..=stream.len() {
-        let mut reader = FrameReader::new(BOUNDS);
-        let (mut first, mut second) = stream.split_at(cut);
-        let got = reader.read_hello(&mut first).unwrap();
-        let got = got.or_else(|| reader.read_hello(&mut second).unwrap());
-        assert_eq!(got, Some(hello()), "cut at {cut}");
-    }
-}
+fn only_a_frame_that_the_transport_changed_is_blamed_on_the_transport() {
+    let payload = bytes(&claim_frame(|_| {})).split_off(PREFIX);
+    let mut changed = framed(&payload);
+    let last = changed.len() - 1;
+    changed[last] ^= 1;
+    let error = FrameReader::new(BOUNDS)
+        .read(&mut &changed[..])
+        .unwrap_err();
+    let len = payload.len();
+    assert_eq!(error, WireError::Corrupt { len });
+    assert_eq!(error.fault(), Fault::Transport);
+    assert!(error.loses_transport_only());
 
-#[test]
-fn something_else_that_speaks_is_recognised() {
-    let found = u32::from_le_bytes(*b"GET ");
-    assert_eq!(
-        decode_hello(b"GET / HTTP", &BOUNDS),
-        Err(WireError::NotKvroom { found })
-    );
-    assert!(matches!(
-        decode_hello(b"KV", &BOUNDS),
-        Err(WireError::Malformed { .. })
-    ));
+    // The same bytes, summed as they are: whoever sent them meant them.
+    let meant = framed(&changed[PREFIX..][..len - 1]);
+    let error = FrameReader::new(BOUNDS).read(&mut &meant[..]).unwrap_err();
+    assert_eq!(error.fault(), Fault::Peer);
+    assert!(!error.loses_transport_only());
 }
