@@ -49,8 +49,13 @@ async fn two_nodes_meet_over_tcp_and_over_a_unix_socket() {
     for at in ["tcp://127.0.0.1:0", "tcp://[::1]:0", &unix("meet")] {
         let prefill = listening("p", at).await;
         let decode = node("d").start().await.unwrap();
-        let peer = within(decode.connect(&prefill.addresses()[0])).await.unwrap();
-        assert_eq!((peer.name(), peer.incarnation()), ("p", prefill.incarnation()));
+        let peer = within(decode.connect(&prefill.addresses()[0]))
+            .await
+            .unwrap();
+        assert_eq!(
+            (peer.name(), peer.incarnation()),
+            ("p", prefill.incarnation())
+        );
         for id in 0..10 {
             room(id, &prefill, &decode, &peer).await;
         }

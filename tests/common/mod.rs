@@ -206,7 +206,7 @@ pub(crate) struct Duo {
     /// Holds whichever lane writes inside the decode node's gates.
     pub(crate) brake: Brake,
     /// The decode node dials through it: its way up is towards prefill, data comes down.
-    proxy: Option<Proxy>,
+    pub(crate) proxy: Option<Proxy>,
 }
 
 impl Duo {

@@ -206,7 +206,10 @@ impl State {
         let mut nonce = [0; 32];
         getrandom::fill(&mut nonce)?;
         let mut capabilities = Capabilities::QUIESCENCE.and(Capabilities::CHECKSUM);
-        if let Role::Dialer { by_itself: true, .. } = role {
+        if let Role::Dialer {
+            by_itself: true, ..
+        } = role
+        {
             capabilities = capabilities.and(Capabilities::BY_ITSELF);
         }
         Ok(Hello {
@@ -259,11 +262,7 @@ impl State {
     }
 
     /// The data connections of a session, if it has not ended.
-    pub(crate) fn data_of(
-        &self,
-        peer: PeerRef,
-        session: SessionId,
-    ) -> Option<&super::peers::Data> {
+    pub(crate) fn data_of(&self, peer: PeerRef, session: SessionId) -> Option<&super::peers::Data> {
         let known = self.known(peer)?;
         let data = known.data.as_ref().filter(|d| d.session == session)?;
         let over = matches!(*known.info.state.borrow(), PeerState::Down(_));

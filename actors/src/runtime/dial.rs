@@ -45,7 +45,9 @@ pub(crate) async fn connect(state: &Shared, text: &str) -> Result<PeerInfo, Conn
         name: named(&address, text),
         after: within,
     };
-    let info = tokio::time::timeout(within, dialing).await.map_err(silent)??;
+    let info = tokio::time::timeout(within, dialing)
+        .await
+        .map_err(silent)??;
     if !matches!(address, Address::Local(_)) {
         keep(state, address, text, &info);
     }
@@ -124,11 +126,7 @@ impl Drop for Connecting {
 }
 
 /// The session that there is with whoever is at this address.
-fn there(
-    state: &Shared,
-    address: &Address,
-    text: &str,
-) -> Result<Option<PeerInfo>, ConnectError> {
+fn there(state: &Shared, address: &Address, text: &str) -> Result<Option<PeerInfo>, ConnectError> {
     let state = state.borrow();
     if state.stopping {
         return Err(ConnectError::Stopped);
@@ -197,12 +195,12 @@ async fn open(
         };
         return Ok((Conn::Pipe(near), role));
     }
-    let stream = socket(address).await.map_err(|error| {
-        ConnectError::Unreachable {
+    let stream = socket(address)
+        .await
+        .map_err(|error| ConnectError::Unreachable {
             address: text.to_owned(),
             cause: error.to_string(),
-        }
-    })?;
+        })?;
     let role = Role::Dialer {
         to: To::Address(address.clone()),
         by_itself,
@@ -218,7 +216,9 @@ async fn socket(address: &Address) -> std::io::Result<Stream> {
             stream.set_nodelay(true)?;
             Ok(Stream::Tcp(stream))
         }
-        Address::Unix(path) => tokio::net::UnixStream::connect(path).await.map(Stream::Unix),
+        Address::Unix(path) => tokio::net::UnixStream::connect(path)
+            .await
+            .map(Stream::Unix),
         Address::Local(_) => Err(std::io::ErrorKind::InvalidInput.into()),
     }
 }
@@ -268,7 +268,12 @@ async fn kept_up(state: &Shared, address: &Address, text: &str, mut info: PeerIn
         let (mut wait, most, within, node) = {
             let state = state.borrow();
             let d = &state.node.deadlines;
-            (d.backoff_first, d.backoff_most, d.connect, Arc::clone(&state.node))
+            (
+                d.backoff_first,
+                d.backoff_most,
+                d.connect,
+                Arc::clone(&state.node),
+            )
         };
         info = loop {
             if parted(state, &info) {
@@ -288,7 +293,10 @@ async fn kept_up(state: &Shared, address: &Address, text: &str, mut info: PeerIn
                     tracing::debug!(node = node.name, address = text, "silent");
                 }
             }
-            wait = wait.saturating_mul(2).min(most).max(Duration::from_millis(1));
+            wait = wait
+                .saturating_mul(2)
+                .min(most)
+                .max(Duration::from_millis(1));
         };
         if let Some(kept) = state.borrow_mut().kept.get_mut(text) {
             kept.name.clone_from(&info.name);
@@ -400,7 +408,10 @@ fn open_one(state: &Shared, peer: PeerRef, session: SessionId, class: Class, ind
                 Err(_) => tracing::debug!(%address, "no data connection yet: silent"),
             }
             tokio::time::sleep(jittered(wait)).await;
-            wait = wait.saturating_mul(2).min(most).max(Duration::from_millis(1));
+            wait = wait
+                .saturating_mul(2)
+                .min(most)
+                .max(Duration::from_millis(1));
         }
     });
 }

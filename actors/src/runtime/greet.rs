@@ -308,7 +308,8 @@ async fn offer(
             return Err(GreetError::Stopped);
         }
         if let Role::Acceptor {
-            number: Some(number), ..
+            number: Some(number),
+            ..
         } = role
             && state.greetings.known(*number)
         {
@@ -425,7 +426,12 @@ async fn attach(
             }
         };
         let route = match (&role, &connection) {
-            (Role::Dialer { to: To::Door(d), .. }, _) => RouteWish::Local(Arc::clone(&d.gates)),
+            (
+                Role::Dialer {
+                    to: To::Door(d), ..
+                },
+                _,
+            ) => RouteWish::Local(Arc::clone(&d.gates)),
             (Role::Acceptor { from: Some(g), .. }, _) => RouteWish::Local(Arc::clone(g)),
             _ => RouteWish::Tcp(state.route_maker(&info, accepted.session)),
         };
@@ -459,7 +465,13 @@ async fn attach(
             {
                 known.sent_away = false;
                 let old = known.data.take();
-                dialed = matches!(&role, Role::Dialer { to: To::Address(_), .. });
+                dialed = matches!(
+                    &role,
+                    Role::Dialer {
+                        to: To::Address(_),
+                        ..
+                    }
+                );
                 if let PeerRoute::Tcp(route) = route {
                     known.data = Some(Data {
                         session: accepted.session,
@@ -514,7 +526,10 @@ async fn accept_data(
     let route = loop {
         let (found, pending) = {
             let state = state.borrow();
-            (state.route_of(data.token), state.pending.contains(&data.token))
+            (
+                state.route_of(data.token),
+                state.pending.contains(&data.token),
+            )
         };
         match found {
             Some(route) => break route,

@@ -193,7 +193,9 @@ impl Listener {
     /// Enters the reactor of this thread.
     pub(crate) fn attach(self) -> io::Result<Accepting> {
         match self.socket {
-            Socket::Tcp(listener) => tokio::net::TcpListener::from_std(listener).map(Accepting::Tcp),
+            Socket::Tcp(listener) => {
+                tokio::net::TcpListener::from_std(listener).map(Accepting::Tcp)
+            }
             Socket::Unix(listener, file) => tokio::net::UnixListener::from_std(listener)
                 .map(|l| Accepting::Unix(l, SocketGuard(file))),
         }
@@ -409,7 +411,11 @@ mod tests {
             assert!(!tasks[still].is_finished(), "{still}");
         }
         greetings.clear();
-        for task in tasks.into_iter().enumerate().filter(|(n, _)| [0, 3, 4].contains(n)) {
+        for task in tasks
+            .into_iter()
+            .enumerate()
+            .filter(|(n, _)| [0, 3, 4].contains(n))
+        {
             assert!(task.1.await.unwrap_err().is_cancelled());
         }
     }

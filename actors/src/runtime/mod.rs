@@ -20,15 +20,15 @@ mod greet;
 pub mod hub;
 pub mod listen;
 pub mod net;
+mod peers;
 pub mod shared;
 pub mod stats;
-mod peers;
 mod thread;
 
 pub use crate::peer::actor::PeerState;
+pub use address::{Address, AddressError};
 pub use config::NodeConfig;
 pub use control::{ConnectError, PeerInfo, PoolChangeError};
-pub use address::{Address, AddressError};
 pub use hub::LocalHub;
 pub use listen::ListenError;
 pub use net::{ClusterKey, KeyTooShort, Net};

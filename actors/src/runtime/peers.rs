@@ -136,9 +136,10 @@ impl State {
         if self.peers.len() <= MOST_DOWN {
             return;
         }
-        let down = self.peers.values().filter(|k| {
-            matches!(*k.info.state.borrow(), PeerState::Down(_)) && k.info.name != but
-        });
+        let down = self
+            .peers
+            .values()
+            .filter(|k| matches!(*k.info.state.borrow(), PeerState::Down(_)) && k.info.name != but);
         let (oldest, count) = down.fold((None, 0), |(oldest, count), k| {
             let older = |o: &(PeerRef, String)| k.info.peer < o.0;
             let k = match oldest {

@@ -37,8 +37,7 @@ impl Clock {
     pub(super) fn new(deadlines: &Deadlines) -> Self {
         let (ping, liveness) = (deadlines.ping, deadlines.liveness);
         let shortest = ping.min(liveness).min(deadlines.resume);
-        let tick =
-            (shortest / FINENESS).clamp(Duration::from_millis(5), Duration::from_secs(1));
+        let tick = (shortest / FINENESS).clamp(Duration::from_millis(5), Duration::from_secs(1));
         let ticks = |d: Duration| {
             u32::try_from(d.as_nanos().div_ceil(tick.as_nanos())).unwrap_or(u32::MAX - 1)
         };

@@ -126,7 +126,10 @@ impl PeerActor {
 
     fn fresh(&mut self, attach: Attach) -> (PeerRoute, Connection, Option<Vec<u8>>, Vec<u8>) {
         self.give_up(
-            Reason::new(Code::SessionLost, "a new session takes the place of this one"),
+            Reason::new(
+                Code::SessionLost,
+                "a new session takes the place of this one",
+            ),
             None,
         );
         let limits = SessionLimits {
