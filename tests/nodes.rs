@@ -21,9 +21,9 @@ async fn an_address_that_leads_nowhere_is_named_with_what_there_is() {
     let error = d.connect("local://x").await.unwrap_err();
     assert!(matches!(error, ConnectError::Unknown { .. }));
     names(&error, &["\"x\"", "d, p"]);
-    for address in ["", "p", "local://", "tcp://10.0.0.1:7400", "LOCAL://p"] {
+    for address in ["", "p", "local://", "http://10.0.0.1:7400", "LOCAL://p"] {
         let error = d.connect(address).await.unwrap_err();
-        assert_eq!(error, ConnectError::BadAddress(address.into()));
+        assert!(matches!(error, ConnectError::BadAddress(_)), "{error:?}");
         names(&error, &[address, "local://NAME"]);
     }
     let error = d.connect("local://d").await.unwrap_err();

@@ -5,7 +5,6 @@ use super::dial;
 use super::greet::{self, Conn, Role};
 use super::hub::{Knock, LocalHub};
 use super::listen::{Accepting, Greetings};
-use super::net::Net;
 use super::peers::Known;
 use super::shared::{NamedPool, NodeShared, Pools};
 use crate::fabric::stream::Stream;
@@ -132,7 +131,6 @@ pub(crate) type DataEvent = (PeerRef, SessionId, RouteEvent);
 
 pub(crate) struct State {
     pub(crate) node: Arc<NodeShared>,
-    pub(crate) net: Net,
     pub(crate) hub: Option<LocalHub>,
     pub(crate) shards: Vec<(Addr<Shard>, ArbiterHandle)>,
     lanes: Vec<ArbiterHandle>,
@@ -169,7 +167,6 @@ pub(crate) type Shared = Rc<RefCell<State>>;
 /// What a [`State`] is made of.
 pub(crate) struct Parts {
     pub(crate) node: Arc<NodeShared>,
-    pub(crate) net: Net,
     pub(crate) hub: Option<LocalHub>,
     pub(crate) shards: Vec<(Addr<Shard>, ArbiterHandle)>,
     pub(crate) lanes: Vec<ArbiterHandle>,
@@ -184,7 +181,6 @@ impl State {
         Rc::new(RefCell::new(State {
             greetings: Greetings::new(parts.node.limits.greetings),
             node: parts.node,
-            net: parts.net,
             hub: parts.hub,
             shards: parts.shards,
             lanes: parts.lanes,
@@ -218,7 +214,7 @@ impl State {
             incarnation: self.node.incarnation,
             nonce,
             capabilities,
-            keyed: self.net.key.is_some(),
+            keyed: self.node.net.key.is_some(),
         })
     }
 

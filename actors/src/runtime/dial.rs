@@ -22,7 +22,7 @@ use super::greet::{AGAIN, Conn, GreetError, Greeted, Role, To, greet};
 use super::hub::Knock;
 use crate::copy::schedule::Class;
 use crate::fabric::stream::Stream;
-use crate::fabric::tcp::{DataConnection, RouteEvent};
+use crate::fabric::tcp::{DataConnection, RouteEvent, tune};
 use crate::ids::PeerRef;
 use crate::peer::actor::{GiveUp, PeerState};
 use crate::peer::hello::{RefusalCode, SessionId};
@@ -338,7 +338,7 @@ fn jittered(wait: Duration) -> Duration {
 
 /// All data connections of a session that has just begun.
 pub(crate) fn open_data(state: &Shared, peer: PeerRef, session: SessionId) {
-    let connections = state.borrow().net.connections;
+    let connections = state.borrow().node.net.connections;
     open_one(state, peer, session, Class::Interactive, 0);
     for index in 0..connections {
         open_one(state, peer, session, Class::Bulk, index);
@@ -395,7 +395,7 @@ fn open_one(state: &Shared, peer: PeerRef, session: SessionId, class: Class, ind
                 class,
                 index,
             };
-            match tokio::time::timeout(within, data_socket(&address, hello)).await {
+            match tokio::time::timeout(within, data_socket(&state, &address, hello)).await {
                 Ok(Ok(stream)) => {
                     return route.attach(DataConnection {
                         stream,
@@ -417,10 +417,12 @@ fn open_one(state: &Shared, peer: PeerRef, session: SessionId, class: Class, ind
 }
 
 async fn data_socket(
+    state: &Shared,
     address: &Address,
     hello: DataHello,
 ) -> std::io::Result<crate::fabric::stream::Detached> {
     let stream = socket(address).await?;
+    tune(&stream, hello.class, &state.borrow().node.net);
     let mut bytes = Vec::new();
     encode_first_greeting(&Greeting::Data(hello), &mut bytes).map_err(std::io::Error::other)?;
     let mut conn = Conn::Socket(stream);

@@ -17,7 +17,7 @@ use super::hub::Door;
 use super::peers::Data;
 use crate::fabric::PeerRoute;
 use crate::fabric::stream::Stream;
-use crate::fabric::tcp::DataConnection;
+use crate::fabric::tcp::{DataConnection, tune};
 use crate::ids::Incarnation;
 use crate::memory::GateTable;
 use crate::peer::actor::{Attach, Attached, PoolsChanged, RouteWish, Standing, WhereStands};
@@ -217,7 +217,7 @@ pub(crate) async fn greet(
         let hello = state.hello(&role);
         (
             hello.map_err(|e| GreetError::Lost(e.to_string()))?,
-            state.net.key.clone(),
+            state.node.net.key.clone(),
         )
     };
     let mut handshake = match &role {
@@ -519,6 +519,9 @@ async fn accept_data(
     read: Vec<u8>,
     data: DataHello,
 ) -> Result<Greeted, GreetError> {
+    if let Conn::Socket(stream) = &conn {
+        tune(stream, data.class, &state.borrow().node.net);
+    }
     let Connection::Socket(stream) = conn.detach()? else {
         return Err(GreetError::Lost("a data connection over a pipe".into()));
     };

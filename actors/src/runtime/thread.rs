@@ -404,7 +404,6 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
         let (events_tx, events) = mpsc::unbounded_channel();
         let state = State::new(Parts {
             node: Arc::clone(&node),
-            net: config.net.clone(),
             hub: hub.clone(),
             shards: shards.collect(),
             lanes: lanes.collect(),

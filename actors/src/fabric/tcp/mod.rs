@@ -29,7 +29,6 @@ mod send;
 mod tests;
 
 pub(crate) use job::NewJob;
-#[allow(unused_imports)]
 pub(crate) use options::tune;
 
 use super::stream::Detached;
