@@ -302,6 +302,29 @@ async fn a_changed_bit_on_the_control_connection_costs_the_connection_and_no_roo
 }
 
 #[tokio::test]
+async fn a_length_that_grew_on_its_way_costs_the_connection_and_holds_no_room_up() {
+    // Of the four bytes of a length; the last ones make it a megabyte, and sixteen, too long.
+    for (byte, bits) in [(0, 8), (1, 1), (2, 0x10), (3, 1), (3, 0x80)] {
+        for way in [Way::Up, Way::Down] {
+            let duo = Duo::with(setup(512, quick())).await;
+            let control = control(&duo).await;
+            settle(&[&duo.decode.node, &duo.prefill.node]).await;
+            // Frames are written whole, so that the next one begins here.
+            control.after(way, control.came(way) + byte, Act::Flip(bits));
+            let start = Instant::now();
+            let (receiver, sender) = begin(&duo, 1).await;
+            completes(1, &receiver, &sender).await;
+            let took = start.elapsed();
+            assert!(took < Duration::from_secs(5), "{took:?}");
+            assert_eq!(control.flipped(way), 1);
+            assert_eq!(duo.decode.node.stats().await.sessions_opened, 1);
+            drop((receiver, sender));
+            duo.end().await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_changed_bit_in_a_handshake_is_never_accepted_and_the_next_try_is() {
     let duo = Duo::with(setup(512, patient())).await;
     for way in [Way::Up, Way::Down] {

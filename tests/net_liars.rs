@@ -9,6 +9,7 @@ use common::*;
 use kvroom::actors::copy::schedule::Class;
 use kvroom::actors::ids::{ClaimId, ClaimNo, PoolId};
 use kvroom::actors::peer::message::{Body, Claim, ClaimTag, Frame};
+use kvroom::actors::peer::wire::length_word;
 use kvroom::{
     ClusterKey, Code, Deadlines, Net, NodeStats, Outcome, Peer, ReceiveRoom, RoomId, RoomKey,
     SendRoom,
@@ -410,7 +411,8 @@ async fn an_acknowledgement_of_control_frames_that_were_never_sent_ends_the_sess
 #[tokio::test]
 async fn a_control_frame_over_the_limit_ends_the_session() {
     a_sender_is_found_out("liar of control lengths", |s| {
-        let mut bytes = u32::MAX.to_le_bytes().to_vec();
+        let announced = length_word(kvroom::Limits::default().frame_bytes as u32 + 1);
+        let mut bytes = announced.to_le_bytes().to_vec();
         bytes.extend_from_slice(&[0; 12]);
         s.liar.raw(&bytes);
     })

@@ -52,6 +52,11 @@ fn everything(stream: &mut TcpStream) -> Vec<u8> {
     }
 }
 
+/// The length that a message begins with, which is in the low 25 bits.
+fn length_of(said: &[u8]) -> usize {
+    (u32::from_le_bytes(*said.first_chunk().unwrap()) & 0x1ff_ffff) as usize
+}
+
 /// What was said is at most one message of the kind that strangers get, and names no pool.
 #[track_caller]
 fn is_a_hello_at_most(said: &[u8]) {
@@ -60,7 +65,7 @@ fn is_a_hello_at_most(said: &[u8]) {
     if said.is_empty() {
         return;
     }
-    let length = u32::from_le_bytes(*said.first_chunk().unwrap()) as usize;
+    let length = length_of(said);
     assert!(length <= 1_024, "{length}");
     assert_eq!(said.len(), 8 + length, "more than a Hello was said");
     assert_eq!(&said[8..16], b"KVRM\0\0\0\0", "it is no Hello");
@@ -147,7 +152,7 @@ async fn a_mirror_is_no_peer() {
     stream.write_all(&out).unwrap();
     let mut said = vec![0; 8];
     stream.read_exact(&mut said).unwrap();
-    let length = u32::from_le_bytes(*said.first_chunk().unwrap()) as usize;
+    let length = length_of(&said);
     said.resize(8 + length, 0);
     stream.read_exact(&mut said[8..]).unwrap();
     let _ = stream.write_all(&said);
