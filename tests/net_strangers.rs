@@ -77,13 +77,15 @@ fn greet(address: &str, name: &str, key: Option<ClusterKey>) -> (Vec<u8>, TcpStr
     let mut shake = Handshake::dialer(hello(name, incarnation()), key);
     let (mut said, mut out, mut ahead) = (Vec::new(), Vec::new(), Vec::new());
     shake.start(&mut out).unwrap();
+    let _ = stream.write_all(&out);
+    said.append(&mut out);
     let end = loop {
-        let _ = stream.write_all(&out);
-        said.append(&mut out);
         let mut bytes = &ahead[..];
         let step = shake.take(&mut bytes, &mut out);
         let used = ahead.len() - bytes.len();
         ahead.drain(..used);
+        let _ = stream.write_all(&out);
+        said.append(&mut out);
         match step {
             Ok(Step::More) => {
                 let mut some = [0; 4096];
@@ -97,8 +99,6 @@ fn greet(address: &str, name: &str, key: Option<ClusterKey>) -> (Vec<u8>, TcpStr
             Err(error) => break error.to_string(),
         }
     };
-    let _ = stream.write_all(&out);
-    said.append(&mut out);
     (said, stream, end)
 }
 

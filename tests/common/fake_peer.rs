@@ -96,16 +96,18 @@ impl FakePeer {
         let mut shake = Handshake::dialer(hello(name, me), key);
         let mut out = Vec::new();
         shake.start(&mut out).unwrap();
+        control.write_all(&out).unwrap();
+        out.clear();
         let mut pools = Some(pools);
         let (mut theirs, mut token, mut decides) = (None, 0, false);
         let mut ahead: Vec<u8> = Vec::new();
         loop {
-            control.write_all(&out).unwrap();
-            out.clear();
             let mut bytes = &ahead[..];
             let step = shake.take(&mut bytes, &mut out);
             let used = ahead.len() - bytes.len();
             ahead.drain(..used);
+            control.write_all(&out).unwrap();
+            out.clear();
             match step.unwrap() {
                 Step::More => {
                     let mut some = [0; 4096];
@@ -126,6 +128,8 @@ impl FakePeer {
                         token: 1,
                     };
                     shake.offer(offer, None, &mut out).unwrap();
+                    control.write_all(&out).unwrap();
+                    out.clear();
                 }
                 Step::Accepted { offer, decider, .. } => {
                     token = offer.token;
