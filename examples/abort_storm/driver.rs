@@ -6,12 +6,12 @@
 //!   scanner thread           re-reads destination pages all the time
 //! ```
 
-use crate::engine::{End, Engine, Listener, RoomNo};
-use crate::oracle::{Findings, Out};
+use crate::engine::{End, Engine, Listener, RoomNo, Sessions};
+use crate::oracle::Findings;
 use crate::prefill::Prefill;
 use crate::report::Percentiles;
-use crate::storms::{DEADLINE, Kill, Script, Side, Start, Step};
-use crate::world::World;
+use crate::storms::{DEADLINE, Kill, Script, Side, Start, Step, Strike};
+use crate::world::{Out, World};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -65,8 +65,27 @@ pub(crate) struct Verdict {
     pub(crate) abort_to_reusable: Option<Percentiles>,
     /// Facts for people.
     pub(crate) remarks: Vec<String>,
+    /// What was done to the other process.
+    pub(crate) struck: Struck,
+    /// What became of sessions.
+    pub(crate) sessions: Sessions,
     /// The whole run.
     pub(crate) took: Duration,
+}
+
+/// What was done to the other process, and to whom it happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Struck {
+    /// Times that it was killed.
+    pub(crate) kills: u64,
+    /// Times that it was stopped.
+    pub(crate) stops: u64,
+    /// For how long, all together.
+    pub(crate) stopped: Duration,
+    /// Rooms that were in flight when it was struck.
+    pub(crate) in_flight: usize,
+    /// Rooms that nobody aborted and that were not done, although the session was to be resumed.
+    pub(crate) not_resumed: usize,
 }
 
 /// Runs the script and stops the engine. `progress` is told how many rooms have ended, and of how
@@ -78,6 +97,7 @@ pub(crate) fn run(
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Verdict {
     let prefill = Prefill::new(script.pace);
+    let far = engine.far();
     let director = Director {
         script,
         world,
@@ -87,8 +107,13 @@ pub(crate) fn run(
     };
     let scanning = AtomicBool::new(true);
     thread::scope(|scope| {
-        scope.spawn(|| prefill.run(world, engine));
-        scope.spawn(|| scan(world, engine, &scanning));
+        // Each where its pages are.
+        if far != Some(Side::Prefill) {
+            scope.spawn(|| prefill.run(world, engine, world));
+        }
+        if far != Some(Side::Decode) {
+            scope.spawn(|| scan(world, &scanning));
+        }
         let verdict = director.run();
         prefill.stop();
         scanning.store(false, Ordering::Relaxed);
@@ -97,10 +122,11 @@ pub(crate) fn run(
     })
 }
 
-fn scan(world: &World, engine: &dyn Engine, scanning: &AtomicBool) {
+/// Has the oracle read the destination pages all the time.
+pub(crate) fn scan(world: &World, scanning: &AtomicBool) {
     let mut first = 0u32;
     while scanning.load(Ordering::Relaxed) {
-        world.oracle.scan(first, SCAN_PAGES, engine.destination());
+        world.destination.scan(first, SCAN_PAGES);
         first = first.wrapping_add(SCAN_PAGES) % world.shape.destination_pages.max(1);
         thread::sleep(SCAN_PAUSE);
     }
@@ -118,14 +144,18 @@ impl Director<'_> {
     fn run(&self) -> Verdict {
         let began = Instant::now();
         let mut remarks = Vec::new();
+        let mut struck = Struck::default();
         for step in &self.script.steps {
-            self.step(step, &mut remarks);
+            self.step(step, &mut remarks, &mut struck);
         }
         let rooms: Vec<RoomNo> = (0..self.script.probe())
             .filter(|&no| self.started(no))
             .collect();
         self.await_outcomes(&rooms);
         let stuck_rooms = rooms.iter().filter(|&&no| !self.both_ended(no)).count();
+        if self.script.resumes {
+            struck.not_resumed = rooms.iter().filter(|&&no| self.spoiled(no)).count();
+        }
         let probe = self.probe(&mut remarks);
         self.until(GRACE, || !self.memory_of_ended_rooms_is_out());
         self.await_quiet();
@@ -141,7 +171,7 @@ impl Director<'_> {
                 aborted: 0,
                 aborted_in_flight: 0,
                 bytes: 0,
-                findings: self.world.oracle.findings(),
+                findings: self.world.destination.findings(),
                 leaked_pages,
                 quarantined: (held.quarantined_pages, held.quarantine_peak_pages),
                 stuck_rooms,
@@ -150,12 +180,14 @@ impl Director<'_> {
                 abort_to_answer: None,
                 abort_to_reusable: None,
                 remarks,
+                struck,
+                sessions: self.engine.sessions(),
                 took: began.elapsed(),
             },
         )
     }
 
-    fn step(&self, step: &Step, remarks: &mut Vec<String>) {
+    fn step(&self, step: &Step, remarks: &mut Vec<String>, struck: &mut Struck) {
         match step {
             Step::Start(starts) => self.start(starts, remarks),
             Step::StartSenders(rooms) => {
@@ -194,7 +226,54 @@ impl Director<'_> {
                 });
             }
             Step::Abort(kills) => self.abort(kills),
+            Step::Strike { rooms, strike } => {
+                struck.in_flight += self.world.in_flight(rooms);
+                if let Err(why) = self.strike(*strike, struck) {
+                    remarks.push(format!("the other process was not struck: {why}"));
+                }
+            }
+            Step::AwaitPeer => {
+                if let Err(why) = self.engine.await_peer() {
+                    remarks.push(why);
+                }
+                self.world.mark("the other process goes on");
+            }
         }
+    }
+
+    fn strike(&self, strike: Strike, struck: &mut Struck) -> Result<(), String> {
+        let world = self.world;
+        match strike {
+            Strike::Kill => {
+                // What it had found is lost with it.
+                world.destination.findings();
+                world.mark("the other process is killed");
+                self.engine.kill_peer(&|| {
+                    if let Some(far) = self.engine.far() {
+                        world.side_lost(far, Instant::now());
+                    }
+                })?;
+                struck.kills += 1;
+                world.mark("the other process is back");
+            }
+            Strike::Stop(time) => {
+                world.mark("the other process is stopped");
+                self.engine.stop_peer(time)?;
+                struck.stops += 1;
+                struck.stopped += time;
+            }
+        }
+        Ok(())
+    }
+
+    /// A room that was to be done and is not.
+    fn spoiled(&self, no: RoomNo) -> bool {
+        let Some(room) = self.world.rooms.get(no) else {
+            return false;
+        };
+        let log = room.log();
+        let aborted = log.decode.aborted.or(log.prefill.aborted).is_some();
+        !aborted && !matches!(log.decode.end, Some((End::Done, _)))
     }
 
     /// All at once where there are pages for it: first takes the pages, then starts the rooms.
@@ -264,6 +343,8 @@ impl Director<'_> {
         };
         room.log().prefill.started = Some(Instant::now());
         match self.engine.send(no, &room.spec) {
+            // Where the sender is, the prefill engine is too.
+            Ok(()) if self.engine.far() == Some(Side::Prefill) => {}
             Ok(()) => self.prefill.begin(no),
             Err(refusal) => {
                 // An engine may say at once that the other side is gone; that is an outcome.
@@ -316,6 +397,10 @@ impl Director<'_> {
     fn probe(&self, remarks: &mut Vec<String>) -> Option<Duration> {
         let no = self.script.probe();
         let began = Instant::now();
+        if let Err(why) = self.engine.meet(PROBE) {
+            remarks.push(format!("the probe was not started: {why}"));
+            return None;
+        }
         self.start(
             &[Start {
                 room: no,
@@ -323,7 +408,7 @@ impl Director<'_> {
             }],
             remarks,
         );
-        self.until(PROBE, || self.answered(no));
+        self.until(PROBE.saturating_sub(began.elapsed()), || self.answered(no));
         let room = self.world.rooms.get(no)?;
         match &room.log().decode.end {
             Some((End::Done, at)) => Some(at.saturating_duration_since(began)),
@@ -337,12 +422,10 @@ impl Director<'_> {
 
     fn await_quiet(&self) {
         let world = self.world;
-        let state = || (world.oracle.findings(), world.oracle.out());
+        let state = || (world.destination.findings(), world.out());
         let (began, mut since, mut before) = (Instant::now(), Instant::now(), state());
         while since.elapsed() < QUIET && began.elapsed() < QUIET_AT_MOST {
-            world
-                .oracle
-                .scan(0, world.shape.destination_pages, self.engine.destination());
+            world.destination.scan(0, world.shape.destination_pages);
             let now = state();
             if now != before {
                 (since, before) = (Instant::now(), now);
@@ -357,7 +440,7 @@ impl Director<'_> {
 
     /// What is out although the side that has it has ended.
     fn ended_but_out(&self) -> BTreeMap<RoomNo, Out> {
-        let mut out = self.world.oracle.out();
+        let mut out = self.world.out();
         out.retain(|&no, out| {
             let Some(room) = self.world.rooms.get(no) else {
                 return true;
@@ -388,7 +471,7 @@ impl Director<'_> {
                 ));
             }
         }
-        let out = self.world.oracle.out();
+        let out = self.world.out();
         let known: u64 = out.values().map(|out| out.destination + out.source).sum();
         let lent = self.engine.lent_pages().unwrap_or(known);
         if lent > known {

@@ -4,7 +4,11 @@
 //! ```text
 //! cargo run --release --example abort_storm                        both engines, side by side
 //! cargo run --release --example abort_storm -- --engine rooms --storm groups --json
+//! cargo run --release --example abort_storm -- --fabric tcp --processes 2 --storm peer-kill
 //! ```
+//!
+//! With two processes this one plays decode (with `--swap` prefill) and keeps the report; a child
+//! plays the other side, ends with this process, and is the one that is killed or stopped.
 //!
 //! With `--json` each engine's report is one JSON object on a line of its own, and the last line of
 //! standard output is the last engine's: `rooms`, if both run. People get a table instead.
@@ -17,8 +21,10 @@
 mod driver;
 mod engine;
 mod load;
+mod memory;
 mod options;
 mod oracle;
+mod other;
 mod pages;
 mod prefill;
 mod report;

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::storms::Storm;
+use crate::storms::{Side, Storm};
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
@@ -18,6 +18,8 @@ pub(crate) enum EngineKind {
 pub(crate) enum FabricKind {
     /// Copies within this process
     Local,
+    /// TCP connections between nodes, over the loopback
+    Tcp,
 }
 
 /// A wrong that a lane really does, to see that it is found.
@@ -54,9 +56,12 @@ pub(crate) struct Options {
     /// The fabric
     #[arg(long, value_enum, default_value_t = FabricKind::Local)]
     pub(crate) fabric: FabricKind,
-    /// Processes; prefill and decode share one
+    /// Processes, 1 or 2. With 2 this one plays decode and keeps the report, a child plays prefill
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = processes)]
     pub(crate) processes: u32,
+    /// With two processes: this one plays prefill, the child decode
+    #[arg(long)]
+    pub(crate) swap: bool,
     /// Take the sizes and prefixes of requests from a Mooncake trace (JSONL)
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
@@ -72,6 +77,73 @@ pub(crate) struct Options {
     /// Write a timeline of the rooms (of the last engine that runs) as one HTML file
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
+    /// The side that this child plays
+    #[arg(long, value_enum, hide = true)]
+    pub(crate) child: Option<Side>,
+    /// Where the child's node listens
+    #[arg(long, value_name = "ADDRESS", hide = true, requires = "child")]
+    pub(crate) listen: Option<String>,
+}
+
+impl Options {
+    /// The side that another process plays.
+    pub(crate) fn far(&self) -> Option<Side> {
+        match (self.processes, self.swap) {
+            (1, _) => None,
+            (_, false) => Some(Side::Prefill),
+            (_, true) => Some(Side::Decode),
+        }
+    }
+
+    /// What does not go together, and what to do.
+    pub(crate) fn contradiction(&self) -> Option<&'static str> {
+        let rooms_only = self.engine != Some(EngineKind::SharedDict);
+        if self.plant.is_some() && !rooms_only {
+            return Some(
+                "--plant makes a lane of the rooms engine go wrong; use it with --engine rooms",
+            );
+        }
+        if self.fabric == FabricKind::Tcp && !rooms_only {
+            return Some("the old design is a model within one process; use --fabric local");
+        }
+        if self.plant == Some(Plant::TornRead) && self.fabric == FabricKind::Tcp {
+            return Some("torn-read is for lanes that copy within a process; use --fabric local");
+        }
+        if self.processes == 2 && self.fabric == FabricKind::Local {
+            return Some("the local fabric joins nodes of one process; use --fabric tcp");
+        }
+        if self.storm.strikes() && self.processes == 1 {
+            return Some(
+                "this storm strikes the other process; use --fabric tcp --processes 2 with it",
+            );
+        }
+        if self.swap && self.processes == 1 {
+            return Some("--swap says which side the other process plays; use --processes 2");
+        }
+        None
+    }
+
+    /// What the child is given besides its side and its address: it makes the same script.
+    pub(crate) fn for_child(&self) -> Vec<String> {
+        let mut arguments = vec![
+            format!("--storm={}", self.storm.name()),
+            format!("--sessions={}", self.sessions),
+            format!("--seed={}", self.seed),
+            "--fabric=tcp".into(),
+            "--processes=2".into(),
+        ];
+        let plant = self.plant.and_then(|plant| plant.to_possible_value());
+        arguments.extend(plant.map(|plant| format!("--plant={}", plant.get_name())));
+        let trace = self.trace.as_ref();
+        arguments.extend(trace.map(|file| format!("--trace={}", file.display())));
+        if self.swap {
+            arguments.push("--swap".into());
+        }
+        if self.no_abort {
+            arguments.push("--no-abort".into());
+        }
+        arguments
+    }
 }
 
 fn sessions(text: &str) -> Result<usize, String> {
@@ -84,8 +156,8 @@ fn sessions(text: &str) -> Result<usize, String> {
 
 fn processes(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(1) => Ok(1),
-        _ => Err("the local fabric joins nodes of one process; give --processes 1".into()),
+        Ok(count @ 1..=2) => Ok(count),
+        _ => Err("give --processes 1 or 2".into()),
     }
 }
 
@@ -103,16 +175,65 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_go_together_is_refused_with_what_to_do() {
+        let contradiction = |text: &str| {
+            let words = ["abort_storm"].into_iter().chain(text.split_whitespace());
+            Options::try_parse_from(words).unwrap().contradiction()
+        };
+        for (text, advice) in [
+            ("--plant leak --engine shared-dict", "--engine rooms"),
+            ("--fabric tcp --engine shared-dict", "--fabric local"),
+            ("--plant torn-read --fabric tcp", "--fabric local"),
+            ("--processes 2", "--fabric tcp"),
+            ("--storm peer-kill --fabric tcp", "--processes 2"),
+            ("--storm peer-stop", "--processes 2"),
+            ("--swap --fabric tcp", "--processes 2"),
+        ] {
+            let said = contradiction(text).unwrap_or_else(|| panic!("{text} is taken"));
+            assert!(said.contains(advice), "{text}: {said}");
+        }
+        for text in [
+            "",
+            "--fabric tcp",
+            "--fabric tcp --processes 2 --swap --storm peer-kill",
+        ] {
+            assert_eq!(contradiction(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_child_reads_the_same_options() {
+        let text = "abort_storm --storm peer-stop --sessions 7 --seed 3 --fabric tcp --processes 2 \
+                    --swap --no-abort --plant late-write --trace a.jsonl";
+        let parent = Options::try_parse_from(text.split_whitespace()).unwrap();
+        let words = [
+            "abort_storm",
+            "--child",
+            "decode",
+            "--listen",
+            "tcp://127.0.0.1:0",
+        ];
+        let words = words.iter().map(|&word| word.to_owned());
+        let mut child = Options::try_parse_from(words.chain(parent.for_child())).unwrap();
+        assert_eq!(
+            (child.child.take(), parent.far()),
+            (parent.far(), Some(Side::Decode))
+        );
+        assert_eq!(child.listen.take().as_deref(), Some("tcp://127.0.0.1:0"));
+        assert_eq!(format!("{child:?}"), format!("{parent:?}"));
+    }
+
+    #[test]
     fn a_bad_value_is_named_and_ends_with_code_2() {
         for (flag, value) in [
             ("--sessions", "0"),
             ("--sessions", "2001"),
             ("--sessions", "-3"),
             ("--seed", "x"),
-            ("--processes", "2"),
+            ("--processes", "3"),
             ("--storm", "hail"),
             ("--engine", "old"),
-            ("--fabric", "tcp"),
+            ("--fabric", "smoke"),
             ("--plant", "tree"),
         ] {
             let argument = format!("{flag}={value}");

@@ -1,7 +1,8 @@
 //! The oracle: who owns which page, what it may hold, and what was found there instead.
 //!
 //! It is not the runtime. It is told when a lease is taken and when it came back, keeps its own
-//! record, and looks at the bytes:
+//! record, and looks at the bytes. It is where the destination pages are; what is in source pages,
+//! in this process or another, it knows by the stamps:
 //!
 //! ```text
 //!   destination page   poison of its owner ──▶ source's bytes ──▶ back: at once the next owner's
@@ -17,9 +18,10 @@
 //! - a page is looked at whenever it changes hands, before the evidence is stamped over, and in
 //!   every scan; what was found in one life of a page is counted once.
 
-use crate::stamp::{self, Stamp, Words};
+use crate::stamp::{self, Origin, Stamp, Stamps, Words};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where an engine's pages can be read at any time, and written while nobody leases them.
 pub(crate) trait PageStore: Send + Sync {
@@ -59,7 +61,7 @@ impl Shape {
 pub(crate) type Claim = usize;
 
 /// What was found so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Findings {
     /// Bytes changed by another claim than the present owner's.
     pub(crate) late_bytes: u64,
@@ -69,28 +71,44 @@ pub(crate) struct Findings {
     pub(crate) missing_bytes: u64,
 }
 
-/// Pages of one claim that have not come back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Out {
-    /// On the receiving side.
-    pub(crate) destination: u64,
-    /// On the sending side.
-    pub(crate) source: u64,
+impl Findings {
+    /// Both together.
+    #[must_use]
+    pub(crate) fn plus(self, other: Findings) -> Findings {
+        Findings {
+            late_bytes: self.late_bytes + other.late_bytes,
+            torn_reads: self.torn_reads + other.torn_reads,
+            missing_bytes: self.missing_bytes + other.missing_bytes,
+        }
+    }
 }
 
-enum Origin {
-    /// Written by the oracle for a destination page's owner.
-    Poison,
-    /// What `claim` has to send from source page `page`.
-    Source { claim: Claim, page: u32 },
-    /// Written onto source page `page` after its lease came back; no room ever sends it.
-    Spoiled { page: u32 },
+/// Writes a stamp into all layers of a page; `buffer` is as long as a cell.
+pub(crate) fn write(
+    shape: Shape,
+    store: &dyn PageStore,
+    page: u32,
+    stamp: Stamp,
+    buffer: &mut [u8],
+) {
+    for layer in 0..shape.layers {
+        stamp::fill(stamp, layer, buffer);
+        store.write(layer, page, buffer);
+    }
 }
 
+/// A claim that had a destination page, and the stamp of what it had to bring there.
 struct Past {
     claim: Claim,
-    source_page: u32,
     stamp: Stamp,
+}
+
+/// Where a source stamp was written.
+#[derive(Clone, Copy)]
+struct Placed {
+    page: u32,
+    /// Larger is later.
+    order: u64,
 }
 
 struct Page {
@@ -98,15 +116,17 @@ struct Page {
     owner: Option<Claim>,
     done: bool,
     poison: Stamp,
-    source: Option<(u32, Stamp)>,
+    /// What the owner has to bring.
+    source: Option<Stamp>,
     past: Vec<Past>,
 }
 
 struct Book {
-    origins: Vec<Origin>,
+    stamps: Arc<Stamps>,
+    placed: Placements,
+    poisons: u32,
     lives: u64,
     destination: Vec<Page>,
-    source: Vec<Option<Claim>>,
     late: HashMap<(u64, u32), u64>,
     torn: HashSet<(u64, u32)>,
     missing: HashMap<(u64, u32), u64>,
@@ -117,17 +137,24 @@ struct Book {
 /// See the module.
 pub(crate) struct Oracle {
     shape: Shape,
+    stamps: Arc<Stamps>,
+    /// With a lock of its own: who tells of it never waits for a page that is looked at.
+    placed: Placements,
     book: Mutex<Book>,
 }
 
+type Placements = Arc<Mutex<HashMap<Stamp, Placed>>>;
+
 impl Oracle {
-    /// An oracle for pools of `shape`; poisons all destination pages and spoils all source pages.
-    pub(crate) fn new(shape: Shape, destination: &dyn PageStore, source: &dyn PageStore) -> Self {
+    /// An oracle for a destination of `shape`; poisons all of its pages.
+    pub(crate) fn new(shape: Shape, stamps: Arc<Stamps>, destination: &dyn PageStore) -> Self {
+        let placed = Placements::default();
         let mut book = Book {
-            origins: vec![Origin::Poison],
+            stamps: Arc::clone(&stamps),
+            placed: Arc::clone(&placed),
+            poisons: 0,
             lives: 0,
             destination: Vec::new(),
-            source: vec![None; shape.source_pages as usize],
             late: HashMap::new(),
             torn: HashSet::new(),
             missing: HashMap::new(),
@@ -135,7 +162,7 @@ impl Oracle {
             scratch: vec![0; shape.page_bytes],
         };
         for page in 0..shape.destination_pages {
-            let poison = book.stamp(shape, destination, page, Origin::Poison);
+            let poison = book.poison(shape, destination, page);
             let life = book.next_life();
             let (owner, source) = (None, None);
             book.destination.push(Page {
@@ -147,19 +174,20 @@ impl Oracle {
                 past: Vec::new(),
             });
         }
-        for page in 0..shape.source_pages {
-            book.stamp(shape, source, page, Origin::Spoiled { page });
-        }
         Oracle {
             shape,
+            stamps,
+            placed,
             book: Mutex::new(book),
         }
     }
 
-    /// `claim` takes destination pages: they get its poison. Before the runtime is given them.
+    /// `claim` takes destination pages, in the order of the request: they get its poison. Before
+    /// the runtime is given them.
     pub(crate) fn destination_taken(&self, claim: Claim, pages: &[u32], store: &dyn PageStore) {
-        for &page in pages {
-            self.lock().hand_over(self.shape, page, Some(claim), store);
+        for (index, &page) in (0..).zip(pages) {
+            let to = Some((claim, index));
+            self.lock().hand_over(self.shape, page, to, store);
         }
     }
 
@@ -184,41 +212,13 @@ impl Oracle {
         }
     }
 
-    /// `claim` is about to send source pages to destination pages, pairs `(source, destination)`:
-    /// the source pages get the bytes that the destination must end up with.
-    pub(crate) fn source_taken(&self, claim: Claim, pairs: &[(u32, u32)], store: &dyn PageStore) {
-        for &(from, to) in pairs {
-            let mut book = self.lock();
-            if let Some(owner) = book.source.get_mut(from as usize) {
-                *owner = Some(claim);
-            }
-            let stamp = book.stamp(
-                self.shape,
-                store,
-                from,
-                Origin::Source { claim, page: from },
-            );
-            if let Some(page) = book.destination.get_mut(to as usize) {
-                page.past.push(Past {
-                    claim,
-                    source_page: from,
-                    stamp,
-                });
-                if page.owner == Some(claim) {
-                    page.source = Some((from, stamp));
-                }
-            }
-        }
-    }
-
-    /// Source pages came back: spoils them at once.
-    pub(crate) fn source_back(&self, pages: &[u32], store: &dyn PageStore) {
-        for &page in pages {
-            let mut book = self.lock();
-            if let Some(owner) = book.source.get_mut(page as usize) {
-                *owner = None;
-            }
-            book.stamp(self.shape, store, page, Origin::Spoiled { page });
+    /// The pages of `claim` from `first` on were written into these source pages. Only names the
+    /// violations: what a page has to be is known without it.
+    pub(crate) fn placed(&self, claim: Claim, first: u32, pages: &[u32]) {
+        let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
+        for (index, &page) in (first..).zip(pages) {
+            let order = placed.len() as u64;
+            placed.insert(self.stamps.source(claim, index), Placed { page, order });
         }
     }
 
@@ -240,15 +240,12 @@ impl Oracle {
         }
     }
 
-    /// The claims whose pages have not come back.
-    pub(crate) fn out(&self) -> BTreeMap<Claim, Out> {
+    /// How many pages of which claims have not come back.
+    pub(crate) fn out(&self) -> BTreeMap<Claim, u64> {
         let book = self.lock();
-        let mut out: BTreeMap<Claim, Out> = BTreeMap::new();
+        let mut out = BTreeMap::new();
         for claim in book.destination.iter().filter_map(|page| page.owner) {
-            out.entry(claim).or_default().destination += 1;
-        }
-        for claim in book.source.iter().copied().flatten() {
-            out.entry(claim).or_default().source += 1;
+            *out.entry(claim).or_default() += 1;
         }
         out
     }
@@ -264,28 +261,34 @@ impl Book {
         self.lives
     }
 
-    fn stamp(&mut self, shape: Shape, store: &dyn PageStore, page: u32, origin: Origin) -> Stamp {
-        let stamp = self.origins.len() as Stamp;
-        self.origins.push(origin);
-        let mut buffer = std::mem::take(&mut self.buffer);
-        for layer in 0..shape.layers {
-            stamp::fill(stamp, layer, &mut buffer);
-            store.write(layer, page, &buffer);
-        }
-        self.buffer = buffer;
+    fn poison(&mut self, shape: Shape, store: &dyn PageStore, page: u32) -> Stamp {
+        let stamp = Stamps::poison(self.poisons);
+        self.poisons = self.poisons.wrapping_add(1);
+        write(shape, store, page, stamp, &mut self.buffer);
         stamp
     }
 
-    fn hand_over(&mut self, shape: Shape, page: u32, to: Option<Claim>, store: &dyn PageStore) {
+    fn hand_over(
+        &mut self,
+        shape: Shape,
+        page: u32,
+        to: Option<(Claim, u32)>,
+        store: &dyn PageStore,
+    ) {
         self.inspect(shape, page, store);
-        let poison = self.stamp(shape, store, page, Origin::Poison);
+        let poison = self.poison(shape, store, page);
         let life = self.next_life();
+        let source = to.map(|(claim, index)| self.stamps.source(claim, index));
         if let Some(record) = self.destination.get_mut(page as usize) {
             record.life = life;
-            record.owner = to;
+            record.owner = to.map(|(claim, _)| claim);
             record.done = false;
             record.poison = poison;
-            record.source = None;
+            record.source = source;
+            let past = to
+                .zip(source)
+                .map(|((claim, _), stamp)| Past { claim, stamp });
+            record.past.extend(past);
         }
     }
 
@@ -298,7 +301,7 @@ impl Book {
                 store.read(layer, page, &mut cell);
                 let again = |into: &mut [u8]| store.read(layer, page, into);
                 let seen = judge(
-                    &self.origins,
+                    (&self.stamps, &self.placed),
                     record,
                     layer,
                     &cell,
@@ -344,14 +347,14 @@ struct Seen {
 /// change looks like nothing that was ever written: such words are read once more, with `again`,
 /// and count if they are still the same.
 fn judge(
-    origins: &[Origin],
+    known: (&Stamps, &Placements),
     page: &Page,
     layer: u32,
     cell: &[u8],
     scratch: &mut [u8],
     again: &dyn Fn(&mut [u8]),
 ) -> Seen {
-    let own = page.source.map(|(_, stamp)| stamp);
+    let own = page.source;
     if own.is_some_and(|stamp| stamp::holds(stamp, layer, cell, scratch)) {
         return Seen::default();
     }
@@ -380,7 +383,7 @@ fn judge(
                 continue;
             }
         }
-        match foreign(origins, page, layer, index, word) {
+        match foreign(known, page, layer, index, word) {
             Foreign::OwnTorn => seen.torn = true,
             Foreign::LateTorn => {
                 seen.torn = true;
@@ -401,26 +404,34 @@ enum Foreign {
     Late,
 }
 
-fn foreign(origins: &[Origin], page: &Page, layer: u32, index: usize, word: u64) -> Foreign {
+fn foreign(
+    (stamps, placed): (&Stamps, &Placements),
+    page: &Page,
+    layer: u32,
+    index: usize,
+    word: u64,
+) -> Foreign {
     let stamp = stamp::stamp_of(word);
     if Words::new(stamp, layer).at(index) != word {
         return Foreign::Late;
     }
-    let own_source = page.source.map(|(source, _)| source);
-    match origins.get(stamp as usize) {
-        Some(Origin::Spoiled { page: source }) if own_source == Some(*source) => Foreign::OwnTorn,
-        Some(Origin::Spoiled { .. }) => Foreign::LateTorn,
-        Some(Origin::Source {
-            claim,
-            page: source,
-        }) => {
-            let theirs = page.past.iter().any(|past| past.claim == *claim);
-            let reader = page
-                .past
-                .iter()
-                .rev()
-                .find(|past| past.source_page == *source && past.stamp < stamp);
-            match reader {
+    let placed = placed.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = page.source.and_then(|own| placed.get(&own));
+    match stamps.origin(stamp) {
+        Origin::Spoiled { page: spoiled } if own.is_some_and(|own| own.page == spoiled) => {
+            Foreign::OwnTorn
+        }
+        Origin::Spoiled { .. } => Foreign::LateTorn,
+        Origin::Source { claim, .. } => {
+            let theirs = page.past.iter().any(|past| past.claim == claim);
+            let later = placed.get(&stamp);
+            let read = |past: &&Past| {
+                let from = placed.get(&past.stamp).zip(later);
+                from.is_some_and(|(from, later)| {
+                    from.page == later.page && from.order < later.order
+                })
+            };
+            match page.past.iter().rev().find(read) {
                 Some(past) if !theirs && Some(past.claim) == page.owner => Foreign::OwnTorn,
                 Some(_) if !theirs => Foreign::LateTorn,
                 _ => Foreign::Late,

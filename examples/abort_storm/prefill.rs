@@ -1,7 +1,7 @@
 //! The prefill engine of a storm: one thread that works in steps, as a real one does. A step
 //! computes a chunk for every request it has, and hands all of them over at its end.
 
-use crate::engine::{Chunk, Engine, Listener, Ready, RoomNo};
+use crate::engine::{Chunk, Feed, Listener, Ready, RoomNo};
 use crate::storms::Pace;
 use crate::world::World;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,8 +44,8 @@ impl Prefill {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Works until it is stopped.
-    pub(crate) fn run(&self, world: &World, engine: &dyn Engine) {
+    /// Works until it is stopped. `listener`: who hears what became of pages, `world` or before it.
+    pub(crate) fn run(&self, world: &World, engine: &dyn Feed, listener: &dyn Listener) {
         let mut requests: Vec<Request> = Vec::new();
         while !self.stopping.load(Ordering::Relaxed) {
             let began = Instant::now();
@@ -53,12 +53,18 @@ impl Prefill {
                 let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
                 requests.extend(started.drain(..).map(|room| Request { room, next: 0 }));
             }
-            self.step(&mut requests, world, engine);
+            self.step(&mut requests, world, engine, listener);
             thread::sleep(self.pace.step.saturating_sub(began.elapsed()));
         }
     }
 
-    fn step(&self, requests: &mut Vec<Request>, world: &World, engine: &dyn Engine) {
+    fn step(
+        &self,
+        requests: &mut Vec<Request>,
+        world: &World,
+        engine: &dyn Feed,
+        listener: &dyn Listener,
+    ) {
         let mut computed = Vec::new();
         requests.retain_mut(|request| match engine.ready(request.room) {
             Ready::Ended => false,
@@ -89,9 +95,9 @@ impl Prefill {
         for (no, chunk) in computed {
             let pages = chunk.pages.clone();
             if engine.push(no, chunk).is_err() {
-                world.source_back(no, &pages, Instant::now());
-            } else if let Some(room) = world.rooms.get(no) {
-                room.add_pushed(pages.len() as u64 * world.shape.page_total());
+                listener.source_back(no, &pages, Instant::now());
+            } else {
+                listener.pushed(no, pages.len() as u64 * world.shape.page_total());
             }
         }
     }

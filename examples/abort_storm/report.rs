@@ -47,6 +47,8 @@ pub(crate) struct Report {
     pub(crate) storm: &'static str,
     pub(crate) fabric: &'static str,
     pub(crate) processes: u32,
+    /// The other process plays decode.
+    pub(crate) swap: bool,
     pub(crate) device: &'static str,
     pub(crate) seed: u64,
     pub(crate) sessions: usize,
@@ -66,6 +68,18 @@ pub(crate) struct Report {
     pub(crate) probe_ms: Option<f64>,
     pub(crate) abort_to_answer_us: Option<Percentiles>,
     pub(crate) abort_to_reusable_us: Option<Percentiles>,
+    /// Times that the other process was killed.
+    pub(crate) peer_kills: u64,
+    /// Times that it was stopped, and for how long.
+    pub(crate) peer_stops: u64,
+    pub(crate) peer_stopped_ms: u64,
+    /// Rooms in flight at that moment.
+    pub(crate) struck_in_flight: usize,
+    /// Rooms that nobody aborted and that were not done after a stop that a session survives.
+    pub(crate) not_resumed: usize,
+    /// As the node of this process saw it (with one process, decode's).
+    pub(crate) sessions_resumed: u64,
+    pub(crate) sessions_lost: u64,
     pub(crate) seconds: f64,
 }
 
@@ -79,6 +93,10 @@ impl Report {
             (self.leaked_pages, "leaked pages"),
             (self.quarantined_pages, "pages still quarantined"),
             (self.stuck_rooms as u64, "stuck rooms"),
+            (
+                self.not_resumed as u64,
+                "rooms not done after a stop that is survived",
+            ),
         ];
         found.extend(
             counts
@@ -90,6 +108,21 @@ impl Report {
             found.push("wedged: the probe was not served within 5 s".into());
         }
         found
+    }
+
+    /// Something was done to the other process.
+    pub(crate) fn struck(&self) -> bool {
+        self.peer_kills + self.peer_stops > 0
+    }
+
+    /// How the nodes were joined, in words.
+    pub(crate) fn wiring(&self) -> String {
+        let processes = match (self.processes, self.swap) {
+            (1, _) => "1 process",
+            (_, false) => "2 processes (the other one prefill)",
+            (_, true) => "2 processes (the other one decode)",
+        };
+        format!("fabric {}, {processes}", self.fabric)
     }
 }
 
@@ -171,6 +204,38 @@ const ROWS: &[Row] = &[
     ("seconds", |r| format!("{:.1}", r.seconds), ""),
 ];
 
+/// Rows that are shown if the other process was struck.
+const STRUCK: &[Row] = &[
+    (
+        "peer",
+        |r| match r.peer_kills {
+            0 => format!("stopped {} ms", r.peer_stopped_ms),
+            _ => "killed".into(),
+        },
+        "in mid-transfer",
+    ),
+    (
+        "  in flight then",
+        |r| r.struck_in_flight.to_string(),
+        "rooms with some bytes there, some not",
+    ),
+    (
+        "sessions resumed",
+        |r| r.sessions_resumed.to_string(),
+        "went on after their connection was lost",
+    ),
+    (
+        "sessions lost",
+        |r| r.sessions_lost.to_string(),
+        "given up, or the peer began a new life",
+    ),
+    (
+        "not resumed",
+        |r| r.not_resumed.to_string(),
+        "rooms not done after a stop that is survived",
+    ),
+];
+
 /// The table of one report, or of several side by side.
 pub(crate) fn table(reports: &[Report]) -> String {
     let mut text = String::new();
@@ -179,8 +244,11 @@ pub(crate) fn table(reports: &[Report]) -> String {
     };
     let _ = writeln!(
         text,
-        "storm {}, {} sessions, seed {}, fabric {}, {} process",
-        first.storm, first.sessions, first.seed, first.fabric, first.processes
+        "storm {}, {} sessions, seed {}, {}",
+        first.storm,
+        first.sessions,
+        first.seed,
+        first.wiring()
     );
     line(
         &mut text,
@@ -188,7 +256,8 @@ pub(crate) fn table(reports: &[Report]) -> String {
         reports.iter().map(|r| r.engine.to_owned()),
         "",
     );
-    for (name, value, meaning) in ROWS {
+    let struck = if first.struck() { STRUCK } else { &[] };
+    for (name, value, meaning) in ROWS.iter().chain(struck) {
         line(&mut text, name, reports.iter().map(value), meaning);
     }
     text
@@ -231,6 +300,7 @@ pub(crate) mod tests {
             storm: "incident",
             fabric: "local",
             processes: 1,
+            swap: false,
             device: "none",
             seed: 1,
             sessions: 80,
@@ -250,6 +320,13 @@ pub(crate) mod tests {
             probe_ms: Some(1.5),
             abort_to_answer_us: Percentiles::of(vec![Duration::from_micros(5)]),
             abort_to_reusable_us: None,
+            peer_kills: 0,
+            peer_stops: 0,
+            peer_stopped_ms: 0,
+            struck_in_flight: 0,
+            not_resumed: 0,
+            sessions_resumed: 0,
+            sessions_lost: 0,
             seconds: 2.0,
         }
     }
@@ -257,10 +334,12 @@ pub(crate) mod tests {
     #[test]
     fn the_json_has_exactly_the_agreed_keys_in_order() {
         let json = serde_json::to_string(&clean()).unwrap();
-        let keys = "engine storm fabric processes device seed sessions rooms done aborted \
+        let keys = "engine storm fabric processes swap device seed sessions rooms done aborted \
                     aborted_in_flight bytes late_bytes torn_reads leaked_pages quarantined_pages \
                     quarantine_peak_pages stuck_rooms wedged health_says probe_ms \
-                    abort_to_answer_us abort_to_reusable_us seconds";
+                    abort_to_answer_us abort_to_reusable_us peer_kills peer_stops \
+                    peer_stopped_ms struck_in_flight not_resumed sessions_resumed sessions_lost \
+                    seconds";
         let mut from = 0;
         for key in keys.split_whitespace() {
             let at = json[from..].find(&format!("\"{key}\":"));
@@ -286,13 +365,14 @@ pub(crate) mod tests {
     #[test]
     fn a_clean_report_violates_nothing_and_each_count_is_a_violation() {
         assert!(clean().violations().is_empty());
-        let spoil: [fn(&mut Report); 6] = [
+        let spoil: [fn(&mut Report); 7] = [
             |r| r.late_bytes = 1,
             |r| r.torn_reads = 1,
             |r| r.leaked_pages = 1,
             |r| r.quarantined_pages = 1,
             |r| r.stuck_rooms = 1,
             |r| r.wedged = true,
+            |r| r.not_resumed = 1,
         ];
         for spoil in spoil {
             let mut report = clean();

@@ -1,17 +1,21 @@
 //! From options to reports: which engines run, on what load, and how it is printed.
 
 use crate::driver::{self, Verdict};
-use crate::engine::Engine;
+use crate::engine::{Engine, Listener};
 use crate::load::{Load, TURNS};
+use crate::memory::{DestinationPages, SourcePages};
 use crate::options::{EngineKind, FabricKind, Options, Plant};
 use crate::oracle::Shape;
+use crate::other::child;
+use crate::other::far::Far;
+use crate::other::link::Link;
 use crate::pages::Pages;
 use crate::report::{self, Report};
-use crate::rooms::{PoolStore, Rooms};
+use crate::rooms::{Base, DecodeNode, MEET, Place, PoolStore, PrefillNode, Rooms, Wiring, runtime};
 use crate::shared_dict::SharedDict;
-use crate::storms::Script;
+use crate::storms::{Script, Side};
 use crate::trace::{self, TraceError};
-use crate::world::World;
+use crate::world::{World, stamps};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -46,20 +50,19 @@ struct Finished {
 /// Runs what the options ask for and prints it. `Ok(false)`: a contract was broken, or something
 /// was planted.
 pub(crate) fn all(options: &Options) -> Result<bool, RunError> {
-    if options.plant.is_some() && options.engine == Some(EngineKind::SharedDict) {
-        return Err(RunError::Usage(
-            "--plant makes a lane of the rooms engine go wrong; use it with --engine rooms",
-        ));
+    if let Some(advice) = options.contradiction() {
+        return Err(RunError::Usage(advice));
     }
     let load = load(options)?;
-    let script = Script::new(options.storm, &load, options.seed);
-    let script = if options.no_abort {
-        script.without_aborts()
-    } else {
-        script
-    };
+    let script = script(options, &load);
+    if let (Some(side), Some(address)) = (options.child, &options.listen) {
+        let shape = script.shape(load.page_tokens);
+        child::run(side, address, &wiring(options, &script), shape, &script).map_err(start)?;
+    }
     let kinds = match options.engine {
         Some(kind) => vec![kind],
+        // The old design is a model within one process, without sockets.
+        None if options.fabric == FabricKind::Tcp => vec![EngineKind::Rooms],
         None => vec![EngineKind::SharedDict, EngineKind::Rooms],
     };
     let mut finished = Vec::new();
@@ -70,6 +73,29 @@ pub(crate) fn all(options: &Options) -> Result<bool, RunError> {
         write_timeline(path, last)?;
     }
     Ok(print(options, &finished))
+}
+
+fn start(why: String) -> RunError {
+    let engine = name(EngineKind::Rooms);
+    RunError::Start { engine, why }
+}
+
+fn script(options: &Options, load: &Load) -> Script {
+    let survivor = options.far().map_or(Side::Decode, Side::other);
+    let script = Script::with_survivor(options.storm, load, options.seed, survivor);
+    match options.no_abort {
+        true => script.without_aborts(),
+        false => script,
+    }
+}
+
+fn wiring(options: &Options, script: &Script) -> Wiring {
+    Wiring {
+        fabric: options.fabric,
+        short: options.storm.strikes(),
+        plant: options.plant,
+        slow_take: script.pace.slow_take,
+    }
 }
 
 fn load(options: &Options) -> Result<Load, RunError> {
@@ -91,7 +117,13 @@ fn one(
     let shape = script.shape(load.page_tokens);
     let (world, engine) = match kind {
         EngineKind::SharedDict => shared_dict(shape, script),
-        EngineKind::Rooms => rooms(shape, script, options.plant),
+        EngineKind::Rooms => {
+            let wiring = wiring(options, script);
+            match options.far() {
+                None => one_process(&wiring, shape, script),
+                Some(far) => two_processes(options, &wiring, far, shape, script),
+            }
+        }
     }
     .map_err(|why| RunError::Start {
         engine: name(kind),
@@ -116,28 +148,71 @@ type Started = (Arc<World>, Box<dyn Engine>);
 fn shared_dict(shape: Shape, script: &Script) -> Result<Started, String> {
     let pages = |count| Arc::new(Pages::new(shape.layers, count, shape.page_bytes));
     let (destination, source) = (pages(shape.destination_pages), pages(shape.source_pages));
-    let world = World::new(shape, &script.rooms, destination.clone(), source.clone());
+    let world = World::whole(shape, &script.rooms, destination.clone(), source.clone());
     let (world, slow_take) = (Arc::new(world), script.pace.slow_take);
     let engine = SharedDict::start(shape, source, destination, world.clone(), slow_take);
     Ok((world, Box::new(engine.map_err(|error| error.to_string())?)))
 }
 
-fn rooms(shape: Shape, script: &Script, plant: Option<Plant>) -> Result<Started, String> {
+fn one_process(wiring: &Wiring, shape: Shape, script: &Script) -> Result<Started, String> {
     let destination = Arc::new(PoolStore::new(shape, shape.destination_pages)?);
     let source = Arc::new(PoolStore::new(shape, shape.source_pages)?);
-    let world = World::new(shape, &script.rooms, destination.clone(), source.clone());
-    let (world, slow_take) = (Arc::new(world), script.pace.slow_take);
-    let engine = Rooms::start(shape, source, destination, world.clone(), slow_take, plant)?;
+    let world = World::whole(shape, &script.rooms, destination.clone(), source.clone());
+    let world = Arc::new(world);
+    let listener: Arc<dyn Listener> = world.clone();
+    let engine = Rooms::in_one_process(wiring, shape, source, destination, &listener)?;
+    Ok((world, Box::new(engine)))
+}
+
+fn two_processes(
+    options: &Options,
+    wiring: &Wiring,
+    far: Side,
+    shape: Shape,
+    script: &Script,
+) -> Result<Started, String> {
+    let link = Link::start(far, options.for_child())?;
+    let other = || Box::new(Far(Arc::clone(&link)));
+    let stamps = stamps(shape, &script.rooms);
+    let pages = match far {
+        Side::Decode => shape.source_pages,
+        Side::Prefill => shape.destination_pages,
+    };
+    let store = Arc::new(PoolStore::new(shape, pages)?);
+    let world = match far {
+        Side::Decode => {
+            let source = SourcePages::new(shape, stamps, store.clone());
+            World::new(shape, &script.rooms, other(), Box::new(source))
+        }
+        Side::Prefill => {
+            let destination = DestinationPages::new(shape, stamps, store.clone());
+            World::new(shape, &script.rooms, Box::new(destination), other())
+        }
+    };
+    let world = Arc::new(world);
+    link.report_to(&world);
+    let listener: Arc<dyn Listener> = world.clone();
+    let (near, place) = (far.other(), Place::Nowhere);
+    let base = Base::start(wiring, near, place, runtime()?, shape, store, &listener)?;
+    base.connect(&link.address())?;
+    let engine = match far {
+        Side::Decode => Rooms::in_two(other(), Box::new(PrefillNode::new(base)), far, link.clone()),
+        Side::Prefill => Rooms::in_two(Box::new(DecodeNode::new(base)), other(), far, link.clone()),
+    };
+    engine.meet(MEET)?;
     Ok((world, Box::new(engine)))
 }
 
 fn report(kind: EngineKind, options: &Options, load: &Load, verdict: &Verdict) -> Report {
-    let FabricKind::Local = options.fabric;
     Report {
         engine: name(kind),
         storm: options.storm.name(),
-        fabric: "local",
+        fabric: match options.fabric {
+            FabricKind::Local => "local",
+            FabricKind::Tcp => "tcp",
+        },
         processes: options.processes,
+        swap: options.swap,
         device: "none",
         seed: options.seed,
         sessions: load.sessions.len(),
@@ -159,6 +234,13 @@ fn report(kind: EngineKind, options: &Options, load: &Load, verdict: &Verdict) -
             .map(|took| (took.as_secs_f64() * 1e6).round() / 1e3),
         abort_to_answer_us: verdict.abort_to_answer,
         abort_to_reusable_us: verdict.abort_to_reusable,
+        peer_kills: verdict.struck.kills,
+        peer_stops: verdict.struck.stops,
+        peer_stopped_ms: verdict.struck.stopped.as_millis() as u64,
+        struck_in_flight: verdict.struck.in_flight,
+        not_resumed: verdict.struck.not_resumed,
+        sessions_resumed: verdict.sessions.resumed,
+        sessions_lost: verdict.sessions.lost,
         seconds: (verdict.took.as_secs_f64() * 1e3).round() / 1e3,
     }
 }
@@ -179,6 +261,9 @@ fn print(options: &Options, finished: &[Finished]) -> bool {
                 .map(|text| format!("{}: {text}", report.engine)),
         );
         let mut broken = report.violations();
+        if options.storm.strikes() && !options.no_abort && !report.struck() {
+            broken.push("the other process was not struck".into());
+        }
         if verdict.findings.missing_bytes > 0 {
             broken.push(format!(
                 "{} bytes of done rooms missing",
@@ -236,8 +321,11 @@ fn planted(plant: Plant, report: &Report) -> String {
 fn write_timeline(path: &Path, run: &Finished) -> Result<(), RunError> {
     let report = &run.report;
     let title = format!(
-        "{} on {}, seed {}",
-        report.storm, report.engine, report.seed
+        "{} on {}, seed {}, {}",
+        report.storm,
+        report.engine,
+        report.seed,
+        report.wiring()
     );
     std::fs::write(path, crate::timeline::html(&title, &run.world)).map_err(|source| {
         RunError::Timeline {

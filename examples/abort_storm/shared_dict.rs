@@ -24,8 +24,8 @@
 //! a chunk keeps its worker busy for as long as it would there, which decides how wide the window
 //! is, a page takes [`WIRE`] to cross. Nothing else is slowed down, and nothing waits for a race.
 
-use crate::engine::{Chunk, End, Engine, Held, Listener, Ready, RoomNo};
-use crate::oracle::{PageStore, Shape};
+use crate::engine::{Chunk, End, Engine, Feed, Held, Listener, Ready, RoomNo};
+use crate::oracle::Shape;
 use crate::pages::Pages;
 use crate::storms::{RoomSpec, Side};
 use std::collections::{HashMap, VecDeque};
@@ -407,40 +407,7 @@ impl Shared {
     }
 }
 
-impl Engine for SharedDict {
-    fn destination(&self) -> &dyn PageStore {
-        &*self.shared.destination
-    }
-
-    fn receive(&self, no: RoomNo, spec: &RoomSpec, pages: &[u32]) -> Result<(), String> {
-        let shared = &self.shared;
-        let receiving = Receiving {
-            room: spec.id,
-            tag: spec.tag(),
-            pages: pages.to_vec(),
-        };
-        lock(&shared.receiving).insert(no, receiving);
-        lock(&shared.current).insert(spec.id, no);
-        let info = TransferInfo {
-            pages: pages.to_vec(),
-            port: DECODE_PORT,
-        };
-        let sent = shared.to_bootstrap.send(Message::Info(spec.id, info));
-        sent.map_err(|_| "the prefill side has stopped".to_owned())
-    }
-
-    fn send(&self, no: RoomNo, spec: &RoomSpec) -> Result<(), String> {
-        let shared = &self.shared;
-        shared.update_status(spec.id, Poll::Bootstrapping);
-        lock(&shared.sending).insert(no, spec.id);
-        lock(&shared.inflight).push(Inflight {
-            no,
-            room: spec.id,
-            source_pages: Vec::new(),
-        });
-        Ok(())
-    }
-
+impl Feed for SharedDict {
     fn ready(&self, no: RoomNo) -> Ready {
         let Some(room) = lock(&self.shared.sending).get(&no).copied() else {
             return Ready::Ended;
@@ -480,6 +447,37 @@ impl Engine for SharedDict {
             });
             queue.added.notify_one();
         }
+        Ok(())
+    }
+}
+
+impl Engine for SharedDict {
+    fn receive(&self, no: RoomNo, spec: &RoomSpec, pages: &[u32]) -> Result<(), String> {
+        let shared = &self.shared;
+        let receiving = Receiving {
+            room: spec.id,
+            tag: spec.tag(),
+            pages: pages.to_vec(),
+        };
+        lock(&shared.receiving).insert(no, receiving);
+        lock(&shared.current).insert(spec.id, no);
+        let info = TransferInfo {
+            pages: pages.to_vec(),
+            port: DECODE_PORT,
+        };
+        let sent = shared.to_bootstrap.send(Message::Info(spec.id, info));
+        sent.map_err(|_| "the prefill side has stopped".to_owned())
+    }
+
+    fn send(&self, no: RoomNo, spec: &RoomSpec) -> Result<(), String> {
+        let shared = &self.shared;
+        shared.update_status(spec.id, Poll::Bootstrapping);
+        lock(&shared.sending).insert(no, spec.id);
+        lock(&shared.inflight).push(Inflight {
+            no,
+            room: spec.id,
+            source_pages: Vec::new(),
+        });
         Ok(())
     }
 

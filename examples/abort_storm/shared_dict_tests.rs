@@ -10,7 +10,7 @@ use crate::world::World;
 fn start(shape: Shape, rooms: &[RoomSpec]) -> (Arc<World>, SharedDict) {
     let pages = |count| Arc::new(Pages::new(shape.layers, count, shape.page_bytes));
     let (destination, source) = (pages(shape.destination_pages), pages(shape.source_pages));
-    let world = Arc::new(World::new(
+    let world = Arc::new(World::whole(
         shape,
         rooms,
         destination.clone(),

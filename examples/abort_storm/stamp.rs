@@ -1,16 +1,108 @@
 //! What the oracle writes into pages, so that every 8-byte word says where it came from.
 //!
 //! ```text
-//!   bits 63..32  the stamp: one number per act of stamping one page (all its layers)
+//!   bits 63..32  the stamp: what the page was written for (all its layers)
 //!   bits 31..0   f(stamp, layer, place): a word that was moved to another layer or place, or cut
 //!                in the middle, does not look true
 //! ```
 //!
 //! The place is the word's place in its block of 512 bytes; only the first word of a block says
 //! which block it is. So most of a cell is filled and compared by plain memory copies.
+//!
+//! A stamp explains itself, so that a process knows what another one wrote into its pages, without
+//! having been told of it before the bytes arrive:
+//!
+//! ```text
+//!   00  poison of a destination page: a count
+//!   01  what a room (one attempt of it) has to send for one of its pages: the rooms' pages of the
+//!       script, counted through
+//!   10  written onto a source page after its lease came back: page + pages of the pool * count
+//! ```
 
-/// One act of stamping one page. 0 is what fresh memory holds and is never given out.
+/// What one page is written for. 0 is what fresh memory holds and is never given out.
 pub(crate) type Stamp = u32;
+
+const SOURCE: Stamp = 1 << 30;
+const SPOILED: Stamp = 2 << 30;
+const KIND: Stamp = 3 << 30;
+
+/// What a stamp means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Written by the oracle for a destination page's owner.
+    Poison,
+    /// What page `index` of `claim` has to be.
+    Source { claim: usize, index: u32 },
+    /// Written onto source page `page` after its lease came back; no room ever sends it.
+    Spoiled { page: u32 },
+    /// Nobody gives out such a stamp.
+    Unknown,
+}
+
+/// The stamps of one script: every process that runs it makes the same ones.
+#[derive(Clone, Debug)]
+pub(crate) struct Stamps {
+    /// For each claim its first page, and one more for the end.
+    first: Vec<u32>,
+    source_pages: u32,
+}
+
+impl Stamps {
+    /// For claims of so many pages each, and a source pool of so many.
+    pub(crate) fn new(pages: impl Iterator<Item = u32>, source_pages: u32) -> Stamps {
+        let mut first = vec![0u32];
+        let mut sum = 0u32;
+        for pages in pages {
+            // A script beyond a thousand million pages does not fit any machine.
+            sum = sum.saturating_add(pages).min(!KIND);
+            first.push(sum);
+        }
+        Stamps {
+            first,
+            source_pages: source_pages.max(1),
+        }
+    }
+
+    /// What page `index` of `claim` has to be.
+    pub(crate) fn source(&self, claim: usize, index: u32) -> Stamp {
+        let first = self.first.get(claim).copied().unwrap_or(!KIND);
+        SOURCE | (first.saturating_add(index) & !KIND)
+    }
+
+    /// For source page `page`, when its lease has come back for the `count`th time.
+    pub(crate) fn spoiled(&self, page: u32, count: u32) -> Stamp {
+        let most = !KIND / self.source_pages;
+        SPOILED | ((count % most) * self.source_pages + page)
+    }
+
+    /// For a destination page.
+    pub(crate) fn poison(count: u32) -> Stamp {
+        (count % !KIND) + 1
+    }
+
+    /// What a stamp means.
+    pub(crate) fn origin(&self, stamp: Stamp) -> Origin {
+        let value = stamp & !KIND;
+        match stamp & KIND {
+            0 => Origin::Poison,
+            SOURCE => {
+                let after = self.first.partition_point(|&first| first <= value);
+                let claim = after.saturating_sub(1);
+                match self.first.get(claim) {
+                    Some(first) if after < self.first.len() => Origin::Source {
+                        claim,
+                        index: value - first,
+                    },
+                    _ => Origin::Unknown,
+                }
+            }
+            SPOILED => Origin::Spoiled {
+                page: value % self.source_pages,
+            },
+            _ => Origin::Unknown,
+        }
+    }
+}
 
 /// The odd step between the check values of neighbouring words.
 const STEP: u32 = 0x9E37_79B1;
@@ -109,6 +201,24 @@ mod tests {
 
     fn is(stamp: Stamp, layer: u32, cell: &[u8]) -> bool {
         holds(stamp, layer, cell, &mut vec![0; cell.len()])
+    }
+
+    #[test]
+    fn a_stamp_says_what_it_is_for() {
+        let stamps = Stamps::new([3, 1, 0, 2].into_iter(), 7);
+        for (claim, pages) in [(0, 3), (1, 1), (3, 2)] {
+            for index in 0..pages {
+                let stamp = stamps.source(claim, index);
+                assert_eq!(stamps.origin(stamp), Origin::Source { claim, index });
+            }
+        }
+        assert_eq!(stamps.origin(stamps.source(4, 0)), Origin::Unknown);
+        for count in [0, 1, 1 << 20, u32::MAX] {
+            let stamp = stamps.spoiled(5, count);
+            assert_eq!(stamps.origin(stamp), Origin::Spoiled { page: 5 });
+            assert_eq!(stamps.origin(Stamps::poison(count)), Origin::Poison);
+            assert_ne!(Stamps::poison(count), 0);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 use crate::load::{LARGEST_PAGES, LAYERS, Load, PAGE_BYTES, Rng, Turn};
 use crate::oracle::Shape;
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -27,6 +28,10 @@ pub(crate) enum Storm {
     IdReuse,
     /// Both sides abort the same rooms, in either order
     BothSides,
+    /// The other process is killed in mid-transfer and started again (two processes)
+    PeerKill,
+    /// The other process is stopped in mid-transfer and goes on later (two processes)
+    PeerStop,
 }
 
 impl Storm {
@@ -39,7 +44,14 @@ impl Storm {
             Storm::SlowReader => "slow-reader",
             Storm::IdReuse => "id-reuse",
             Storm::BothSides => "both-sides",
+            Storm::PeerKill => "peer-kill",
+            Storm::PeerStop => "peer-stop",
         }
+    }
+
+    /// It does something to the other process.
+    pub(crate) fn strikes(self) -> bool {
+        matches!(self, Storm::PeerKill | Storm::PeerStop)
     }
 }
 
@@ -63,13 +75,32 @@ impl RoomSpec {
     }
 }
 
-/// Which side calls abort.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One of the two sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 pub(crate) enum Side {
     /// The receiver.
     Decode,
     /// The sender.
     Prefill,
+}
+
+impl Side {
+    /// The other one.
+    pub(crate) fn other(self) -> Side {
+        match self {
+            Side::Decode => Side::Prefill,
+            Side::Prefill => Side::Decode,
+        }
+    }
+}
+
+/// What is done to the other process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strike {
+    /// It is killed, and started again under its name and address.
+    Kill,
+    /// It is stopped for so long.
+    Stop(Duration),
 }
 
 /// One abort.
@@ -115,6 +146,10 @@ pub(crate) enum Step {
     },
     /// Abort, in this order, without waiting in between.
     Abort(Vec<Kill>),
+    /// Strike the other process, which has a side of these rooms.
+    Strike { rooms: Vec<usize>, strike: Strike },
+    /// Until a process that was stopped goes on.
+    AwaitPeer,
 }
 
 /// How fast the engines around the runtime are.
@@ -137,6 +172,9 @@ pub(crate) struct Script {
     pub(crate) steps: Vec<Step>,
     /// See there.
     pub(crate) pace: Pace,
+    /// Rooms that nobody aborts are done, although the other process is stopped: its session is
+    /// resumed.
+    pub(crate) resumes: bool,
 }
 
 /// Pages of the probe: a quarter of a mebibyte.
@@ -154,9 +192,20 @@ const CONVOY: usize = 12;
 /// Attempts of one room id.
 const ATTEMPTS: u32 = 3;
 
+/// A stop of this many milliseconds is survived by the session: well within what it is kept.
+const SHORT_STOP: (u32, u32) = (50, 1_000);
+/// And one of so many is not.
+const LONG_STOP: (u32, u32) = (2_000, 3_000);
+
 impl Script {
-    /// The script of `storm` over `load`.
+    /// The script of `storm` over `load`, for one process, or two of which decode's lives.
+    #[cfg(test)]
     pub(crate) fn new(storm: Storm, load: &Load, seed: u64) -> Script {
+        Script::with_survivor(storm, load, seed, Side::Decode)
+    }
+
+    /// The script of `storm` over `load`. If the other process is struck, the `survivor` is here.
+    pub(crate) fn with_survivor(storm: Storm, load: &Load, seed: u64, survivor: Side) -> Script {
         let mut writer = Writer::new(load, seed);
         match storm {
             Storm::Incident => writer.incident(),
@@ -165,6 +214,8 @@ impl Script {
             Storm::SlowReader => writer.slow_reader(),
             Storm::IdReuse => writer.id_reuse(),
             Storm::BothSides => writer.both_sides(),
+            Storm::PeerKill => writer.peer_kill(),
+            Storm::PeerStop => writer.peer_stop(survivor),
         }
         writer.finish()
     }
@@ -175,7 +226,11 @@ impl Script {
         self.steps.retain(|step| {
             !matches!(
                 step,
-                Step::Abort(_) | Step::AwaitInFlight { .. } | Step::StartSenders(_)
+                Step::Abort(_)
+                    | Step::AwaitInFlight { .. }
+                    | Step::StartSenders(_)
+                    | Step::Strike { .. }
+                    | Step::AwaitPeer
             )
         });
         for step in &mut self.steps {
@@ -233,6 +288,7 @@ struct Writer<'a> {
     rooms: Vec<RoomSpec>,
     steps: Vec<Step>,
     pace: Pace,
+    resumes: bool,
     next_id: u64,
 }
 
@@ -253,6 +309,7 @@ impl<'a> Writer<'a> {
             rooms: Vec::new(),
             steps: Vec::new(),
             pace,
+            resumes: false,
             next_id,
         }
     }
@@ -493,6 +550,47 @@ impl<'a> Writer<'a> {
         self.await_answered(&rooms);
     }
 
+    /// One turn is served; in the middle of a large one the other process is killed.
+    fn peer_kill(&mut self) {
+        let rooms = self.large_turn();
+        self.steps.push(Step::Strike {
+            rooms: rooms.clone(),
+            strike: Strike::Kill,
+        });
+        self.await_answered(&rooms);
+    }
+
+    /// The same, and it is stopped: for less than a session is kept, or for more. While it is, the
+    /// side that runs aborts a part of the rooms, and their memory is free without the other one.
+    fn peer_stop(&mut self, survivor: Side) {
+        let rooms = self.large_turn();
+        self.resumes = self.rng.chance(50);
+        let (low, high) = if self.resumes { SHORT_STOP } else { LONG_STOP };
+        let time = Duration::from_millis(u64::from(self.rng.between(low, high)));
+        self.steps.push(Step::Strike {
+            rooms: rooms.clone(),
+            strike: Strike::Stop(time),
+        });
+        let mut killed = rooms.clone();
+        self.rng.shuffle(&mut killed);
+        killed.truncate(killed.len().div_ceil(3));
+        self.abort(&killed, survivor, false);
+        self.steps.push(Step::AwaitPeer);
+        self.await_answered(&rooms);
+    }
+
+    /// Serves the first turn, and has most rooms of the last in flight.
+    fn large_turn(&mut self) -> Vec<usize> {
+        let first = self.turn(0);
+        self.start(&first);
+        self.await_answered(&first);
+        let last = self.turn(2);
+        self.fit(&last);
+        self.start(&last);
+        self.await_in_flight(&last, 60, QUEUED);
+        last
+    }
+
     fn finish(mut self) -> Script {
         let session = self.load.sessions.len() * 2;
         self.room(session, probe_turn(self.load.page_tokens));
@@ -500,6 +598,7 @@ impl<'a> Writer<'a> {
             rooms: self.rooms,
             steps: self.steps,
             pace: self.pace,
+            resumes: self.resumes,
         }
     }
 }

@@ -47,9 +47,12 @@ fn a_room_is_started_once_and_before_it_is_aborted() {
                     assert!(rooms.iter().all(|room| started.contains(room)));
                 }
                 Step::Abort(kills) => assert!(kills.iter().all(|k| started.contains(&k.room))),
-                Step::AwaitInFlight { rooms, .. } | Step::AwaitAnswered { rooms, .. } => {
+                Step::AwaitInFlight { rooms, .. }
+                | Step::AwaitAnswered { rooms, .. }
+                | Step::Strike { rooms, .. } => {
                     assert!(rooms.iter().all(|room| started.contains(room)));
                 }
+                Step::AwaitPeer => {}
             }
         }
         assert!(
@@ -57,7 +60,7 @@ fn a_room_is_started_once_and_before_it_is_aborted() {
             "the probe is the driver's to start"
         );
         assert!(
-            !kills(script).is_empty(),
+            !kills(script).is_empty() || storm == Storm::PeerKill,
             "{storm:?} with {sessions} sessions aborts nothing"
         );
     });
@@ -128,11 +131,47 @@ fn a_convoy_is_ten_or_more_of_the_longest_rooms() {
     );
 }
 
+fn strikes(script: &Script) -> Vec<Strike> {
+    let of = |step: &Step| match step {
+        Step::Strike { strike, .. } => Some(*strike),
+        _ => None,
+    };
+    script.steps.iter().filter_map(of).collect()
+}
+
+#[test]
+fn only_the_storms_for_two_processes_strike_and_they_do_it_once() {
+    every_script(|storm, sessions, script| {
+        let expected = usize::from(storm.strikes());
+        assert_eq!(strikes(script).len(), expected, "{storm:?} {sessions}");
+    });
+}
+
+#[test]
+fn a_stop_is_well_within_what_a_session_is_kept_or_well_beyond_it_and_seeds_have_both() {
+    use crate::rooms::{SHORT_LIVENESS, SHORT_RESUME};
+    let kept = SHORT_LIVENESS + SHORT_RESUME;
+    let (mut short, mut long) = (0, 0);
+    for seed in 1..=20 {
+        let load = Load::generated(4, seed);
+        let script = Script::with_survivor(Storm::PeerStop, &load, seed, Side::Prefill);
+        let [Strike::Stop(time)] = strikes(&script)[..] else {
+            panic!("no stop");
+        };
+        assert_eq!(script.resumes, time < kept);
+        assert!(time.abs_diff(kept) >= kept / 4, "{time:?}");
+        short += u32::from(time < kept);
+        long += u32::from(time > kept);
+        assert!(kills(&script).iter().all(|kill| kill.side == Side::Prefill));
+    }
+    assert!(short > 3 && long > 3, "{short} {long}");
+}
+
 #[test]
 fn without_aborts_nobody_aborts_and_every_sender_starts() {
     every_script(|_, _, script| {
         let script = script.clone().without_aborts();
-        assert!(kills(&script).is_empty());
+        assert!(kills(&script).is_empty() && strikes(&script).is_empty());
         for step in &script.steps {
             if let Step::Start(starts) = step {
                 assert!(starts.iter().all(|start| start.prefill));

@@ -68,7 +68,15 @@ pub(crate) fn html(title: &str, world: &World) -> String {
         }
         rows.push_str("</g>\n");
     }
-    page(title, total, count * ROW, &rows)
+    let height = count * ROW;
+    for (what, at) in world.moments() {
+        let x = x(at.min(last));
+        let _ = writeln!(
+            rows,
+            r#"<g><title>{what}</title><rect x="{x:.2}" y="0" width="1" height="{height}" class="moment"/></g>"#
+        );
+    }
+    page(title, total, height, &rows)
 }
 
 fn page(title: &str, seconds: f64, height: usize, rows: &str) -> String {
@@ -79,14 +87,16 @@ fn page(title: &str, seconds: f64, height: usize, rows: &str) -> String {
 body {{ font: 14px sans-serif; margin: 1em; background: #fff; color: #222 }}
 svg {{ width: 100%; height: {height}px; background: #f6f6f6 }}
 .done {{ fill: #2a7f62 }} .aborted {{ fill: #d98324 }} .stuck {{ fill: #b3262b }}
-.draining {{ fill: #7a86b8 }} .call {{ fill: #000 }}
+.draining {{ fill: #7a86b8 }} .call {{ fill: #000 }} .moment {{ fill: #c2185b }}
 b {{ padding: 0 .5em; color: #fff }} b.done {{ background: #2a7f62 }} b.aborted {{ background: #d98324 }}
 b.stuck {{ background: #b3262b }} b.draining {{ background: #7a86b8 }} b.call {{ background: #000 }}
+b.moment {{ background: #c2185b }}
 </style>
 <h1>{title}</h1>
 <p>One row per room, {seconds:.3} s from left to right:
 <b class="done">done</b> <b class="aborted">aborted</b> <b class="stuck">no outcome</b>
-<b class="call">abort called</b> <b class="draining">outcome known, memory not back yet</b></p>
+<b class="call">abort called</b> <b class="draining">outcome known, memory not back yet</b>
+<b class="moment">something was done to the other process</b></p>
 <svg viewBox="0 0 {WIDTH} {height}" preserveAspectRatio="none" role="img" aria-label="rooms over time">
 {rows}</svg></html>
 "#
@@ -108,7 +118,7 @@ mod tests {
         let shape = script.shape(PAGE_TOKENS);
         let pages = |count| Arc::new(Pages::new(shape.layers, count, shape.page_bytes));
         let stores = (pages(shape.destination_pages), pages(shape.source_pages));
-        let world = World::new(shape, &script.rooms, stores.0, stores.1);
+        let world = World::whole(shape, &script.rooms, stores.0, stores.1);
         let taken = world.take_destination(0).unwrap();
         let now = Instant::now();
         world.rooms[0].log().decode.started = Some(now);
@@ -116,7 +126,13 @@ mod tests {
         world.destination_back(0, &taken, None, now);
         let html = html("a <b> & c", &world);
         assert_eq!(html.matches("<g>").count(), 1);
+        assert!(!html.contains(r#"class="moment"/>"#));
         assert!(html.contains("a &lt;b> &amp; c") && html.contains(r#"class="draining""#));
         assert!(!html.contains("http") && !html.contains("src="));
+
+        world.mark("the other process is killed");
+        let html = super::html("killed", &world);
+        assert!(html.contains("<title>the other process is killed</title>"));
+        assert!(html.contains(r#"class="moment"/>"#));
     }
 }

@@ -1,11 +1,26 @@
-//! What one run knows: its rooms, its free pages, its oracle. Engines report to it.
+//! What one run knows: its rooms and the pages of both sides. Engines report to it.
+//!
+//! With two processes each has a world of the same script. What happens in the other one is
+//! reported to the same listener.
 
 use crate::engine::{End, Listener, RoomNo};
-use crate::oracle::{Oracle, PageStore, Shape};
+use crate::memory::{Destination, DestinationPages, Source, SourcePages};
+use crate::oracle::{PageStore, Shape};
+use crate::stamp::Stamps;
 use crate::storms::{RoomSpec, Side};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// Pages of one room that have not come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Out {
+    /// On the receiving side.
+    pub(crate) destination: u64,
+    /// On the sending side.
+    pub(crate) source: u64,
+}
 
 /// What happened to one side of a room. `None`: not yet.
 #[derive(Clone, Debug, Default)]
@@ -93,11 +108,6 @@ impl Room {
         self.pushed.load(Ordering::Relaxed)
     }
 
-    /// Prefill handed over `bytes` more.
-    pub(crate) fn add_pushed(&self, bytes: u64) {
-        self.pushed.fetch_add(bytes, Ordering::Relaxed);
-    }
-
     /// What happened so far.
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
@@ -110,11 +120,16 @@ pub(crate) struct World {
     pub(crate) shape: Shape,
     /// As in the script.
     pub(crate) rooms: Vec<Room>,
-    /// The judge.
-    pub(crate) oracle: Oracle,
-    destination: Arc<dyn PageStore>,
-    source: Arc<dyn PageStore>,
-    free: [Mutex<Vec<u32>>; 2],
+    /// The receiving side's pages, and the judge.
+    pub(crate) destination: Box<dyn Destination>,
+    source: Box<dyn Source>,
+    moments: Mutex<Vec<(String, Instant)>>,
+}
+
+/// The stamps of a script.
+pub(crate) fn stamps(shape: Shape, specs: &[RoomSpec]) -> Arc<Stamps> {
+    let pages = specs.iter().map(|spec| spec.turn.pages);
+    Arc::new(Stamps::new(pages, shape.source_pages))
 }
 
 impl World {
@@ -122,19 +137,29 @@ impl World {
     pub(crate) fn new(
         shape: Shape,
         specs: &[RoomSpec],
-        destination: Arc<dyn PageStore>,
-        source: Arc<dyn PageStore>,
+        destination: Box<dyn Destination>,
+        source: Box<dyn Source>,
     ) -> Self {
-        let oracle = Oracle::new(shape, &*destination, &*source);
-        let free = |pages: u32| Mutex::new((0..pages).rev().collect());
         World {
             shape,
             rooms: specs.iter().cloned().map(Room::new).collect(),
-            oracle,
             destination,
             source,
-            free: [free(shape.destination_pages), free(shape.source_pages)],
+            moments: Mutex::default(),
         }
+    }
+
+    /// A world with the pages of both sides in this process.
+    pub(crate) fn whole(
+        shape: Shape,
+        specs: &[RoomSpec],
+        destination: Arc<dyn PageStore>,
+        source: Arc<dyn PageStore>,
+    ) -> Self {
+        let stamps = stamps(shape, specs);
+        let destination = DestinationPages::new(shape, Arc::clone(&stamps), destination);
+        let source = SourcePages::new(shape, stamps, source);
+        World::new(shape, specs, Box::new(destination), Box::new(source))
     }
 
     /// Bytes that a room moves.
@@ -145,28 +170,27 @@ impl World {
     /// Takes free destination pages for a room and has the oracle poison them.
     pub(crate) fn take_destination(&self, no: RoomNo) -> Option<Vec<u32>> {
         let room = self.rooms.get(no)?;
-        let pages = self.take(Side::Decode, room.spec.turn.pages)?;
-        self.oracle
-            .destination_taken(no, &pages, &*self.destination);
+        let pages = self.destination.take(no, room.spec.turn.pages)?;
         let mut log = room.log();
         log.decode.out = pages.len() as u32;
         log.pages = pages.clone();
         Some(pages)
     }
 
-    /// Takes `count` free source pages for the pages from `first` on, and has the oracle write
-    /// what prefill computed into them.
+    /// Takes `count` free source pages for the pages from `first` on, and has what prefill computed
+    /// written into them.
     pub(crate) fn take_source(&self, no: RoomNo, first: u32, count: u32) -> Option<Vec<u32>> {
-        let room = self.rooms.get(no)?;
-        let pages = self.take(Side::Prefill, count)?;
-        let pairs: Vec<(u32, u32)> = {
-            let mut log = room.log();
-            log.prefill.out += count;
-            let to = log.pages.iter().skip(first as usize);
-            pages.iter().copied().zip(to.copied()).collect()
-        };
-        self.oracle.source_taken(no, &pairs, &*self.source);
+        let pages = self.source.take(no, first, count)?;
+        self.placed(no, first, &pages);
         Some(pages)
+    }
+
+    /// Source pages were taken for the room's pages from `first` on.
+    pub(crate) fn placed(&self, no: RoomNo, first: u32, pages: &[u32]) {
+        if let Some(room) = self.rooms.get(no) {
+            room.log().prefill.out += pages.len() as u32;
+        }
+        self.destination.placed(no, first, pages);
     }
 
     /// How many rooms have both bytes there and bytes missing, and no outcome.
@@ -192,35 +216,49 @@ impl World {
             .sum()
     }
 
-    fn take(&self, side: Side, count: u32) -> Option<Vec<u32>> {
-        let mut free = self.free(side);
-        let rest = free.len().checked_sub(count as usize)?;
-        Some(free.split_off(rest))
+    /// The rooms whose pages have not come back.
+    pub(crate) fn out(&self) -> BTreeMap<RoomNo, Out> {
+        let mut out: BTreeMap<RoomNo, Out> = BTreeMap::new();
+        for (room, pages) in self.destination.out() {
+            out.entry(room).or_default().destination = pages;
+        }
+        for (room, pages) in self.source.out() {
+            out.entry(room).or_default().source = pages;
+        }
+        out
     }
 
-    /// A page that the engine said is back and still has in its table is not used again; at the
-    /// end it is what the engine lends out and nobody has.
-    fn put_free(&self, side: Side, pages: &[u32], store: &dyn PageStore) {
-        let free: Vec<u32> = pages
-            .iter()
-            .copied()
-            .filter(|&page| store.is_free(page))
-            .collect();
-        self.free(side).extend(free);
+    /// The process that played this side is gone, and with it its rooms and its pages.
+    pub(crate) fn side_lost(&self, side: Side, at: Instant) {
+        for room in &self.rooms {
+            let mut log = room.log();
+            let log = log.side(side);
+            if log.started.is_some() {
+                log.out = 0;
+                log.end
+                    .get_or_insert((End::Aborted("its process was killed".into()), at));
+            }
+        }
     }
 
-    fn free(&self, side: Side) -> MutexGuard<'_, Vec<u32>> {
-        let [decode, prefill] = &self.free;
-        let list = if side == Side::Decode {
-            decode
-        } else {
-            prefill
-        };
-        list.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Something that happened to the whole run, for the timeline.
+    pub(crate) fn mark(&self, what: &str) {
+        lock(&self.moments).push((what.to_owned(), Instant::now()));
+    }
+
+    /// What was marked.
+    pub(crate) fn moments(&self) -> Vec<(String, Instant)> {
+        lock(&self.moments).clone()
     }
 }
 
 impl Listener for World {
+    fn pushed(&self, room: RoomNo, bytes: u64) {
+        if let Some(room) = self.rooms.get(room) {
+            room.pushed.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
     fn landed(&self, room: RoomNo, bytes: u64) {
         if let Some(room) = self.rooms.get(room) {
             room.landed.fetch_add(bytes, Ordering::Relaxed);
@@ -245,18 +283,20 @@ impl Listener for World {
                 .get_or_insert(landed.unwrap_or_else(|| room.landed()));
             matches!(log.decode.end, Some((End::Done, _)))
         };
-        self.oracle
-            .destination_back(no, pages, done, &*self.destination);
-        self.put_free(Side::Decode, pages, &*self.destination);
+        self.destination.back(no, pages, done);
     }
 
     fn source_back(&self, no: RoomNo, pages: &[u32], at: Instant) {
-        self.oracle.source_back(pages, &*self.source);
+        // Spoiled before anything else: whoever reads on reads what nobody sends.
+        self.source.back(pages);
         if let Some(room) = self.rooms.get(no) {
             let mut log = room.log();
             log.prefill.out = log.prefill.out.saturating_sub(pages.len() as u32);
             log.prefill.back = Some(at);
         }
-        self.put_free(Side::Prefill, pages, &*self.source);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
