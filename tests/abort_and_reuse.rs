@@ -13,6 +13,20 @@ use kvroom::{
 };
 use std::time::Duration;
 
+over_each!(
+    two_decode_ranks_that_abort_each_get_their_own_answer,
+    an_abort_that_comes_before_the_room_ends_it_at_once_and_no_other_attempt,
+    a_claim_for_a_room_that_prefill_has_ended_is_answered_at_once_and_leaves_nothing,
+    a_done_room_is_opened_again_with_the_next_attempt_only,
+    late_messages_of_a_life_that_is_over_are_counted_and_dropped,
+    a_second_start_with_a_live_key_is_refused_and_the_first_is_unharmed,
+    an_abort_that_crosses_the_completion_ends_each_side_once_and_loses_no_lease,
+    a_retry_with_another_decode_node_does_not_wait_for_a_silent_first_one,
+    everything_is_aborted_twice_while_new_rooms_come_and_these_complete,
+    the_second_rank_is_served_though_it_claims_after_the_first_is_done,
+    a_chunk_pushed_after_the_decode_side_aborted_gets_the_reason_and_its_lease_back,
+);
+
 #[tokio::test]
 async fn pages_of_an_aborted_room_are_safe_from_its_delayed_writes() {
     let duo = Duo::of_pieces().await;
@@ -153,15 +167,14 @@ async fn no_drained_answer_before_the_last_of_three_chunks_is_out() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn two_decode_ranks_that_abort_each_get_their_own_answer() {
-    let (hub, setup) = (LocalHub::new(), Setup::default());
+async fn two_decode_ranks_that_abort_each_get_their_own_answer(over: Over) {
+    let (hub, setup) = (LocalHub::new(), Setup::over(over));
     let brake = Default::default();
     let prefill = Side::start(&hub, "p", &setup, &brake).await;
     let mut ranks = Vec::new();
     for rank in 0..2u16 {
         let side = Side::start(&hub, &format!("d{rank}"), &setup, &brake).await;
-        let peer = side.node.connect("local://p").await.unwrap();
+        let peer = side.node.connect(&prefill.address).await.unwrap();
         let lease = side.pool.lease_write(&[1, 2]).unwrap();
         let room = side.node.receive(RoomId(5)).receivers(2).rank(rank);
         let room = room.from(&peer).into(lease).start().await.unwrap();
@@ -196,9 +209,8 @@ async fn two_decode_ranks_that_abort_each_get_their_own_answer() {
     assert_eq!(prefill.node.stats().await.aborted, 1);
 }
 
-#[tokio::test]
-async fn an_abort_that_comes_before_the_room_ends_it_at_once_and_no_other_attempt() {
-    let duo = Duo::new().await;
+async fn an_abort_that_comes_before_the_room_ends_it_at_once_and_no_other_attempt(over: Over) {
+    let duo = Duo::over(over).await;
     let receiver = duo.receive(7, 0, &[0]).await;
     until_stats("the claim waits", &duo.prefill.node, |s| {
         s.early_claims == 1
@@ -230,9 +242,10 @@ async fn an_abort_that_comes_before_the_room_ends_it_at_once_and_no_other_attemp
     duo.end().await;
 }
 
-#[tokio::test]
-async fn a_claim_for_a_room_that_prefill_has_ended_is_answered_at_once_and_leaves_nothing() {
-    let duo = Duo::new().await;
+async fn a_claim_for_a_room_that_prefill_has_ended_is_answered_at_once_and_leaves_nothing(
+    over: Over,
+) {
+    let duo = Duo::over(over).await;
     let sender = duo.send(8, 0).await;
     sender.abort("prefill gave up");
     within(sender.outcome()).await;
@@ -250,9 +263,8 @@ async fn a_claim_for_a_room_that_prefill_has_ended_is_answered_at_once_and_leave
     duo.end().await;
 }
 
-#[tokio::test]
-async fn a_done_room_is_opened_again_with_the_next_attempt_only() {
-    let duo = Duo::new().await;
+async fn a_done_room_is_opened_again_with_the_next_attempt_only(over: Over) {
+    let duo = Duo::over(over).await;
     duo.moves(9, 0, &[0, 1], &[2, 3]).await;
     duo.moves(9, 1, &[4, 5], &[2, 3]).await;
 
@@ -268,9 +280,8 @@ async fn a_done_room_is_opened_again_with_the_next_attempt_only() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn late_messages_of_a_life_that_is_over_are_counted_and_dropped() {
-    let duo = Duo::new().await;
+async fn late_messages_of_a_life_that_is_over_are_counted_and_dropped(over: Over) {
+    let duo = Duo::over(over).await;
     duo.moves(9, 0, &[0], &[2]).await;
     let tag = ClaimTag {
         id: kvroom::actors::ids::ClaimId {
@@ -293,9 +304,8 @@ async fn late_messages_of_a_life_that_is_over_are_counted_and_dropped() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn a_second_start_with_a_live_key_is_refused_and_the_first_is_unharmed() {
-    let duo = Duo::new().await;
+async fn a_second_start_with_a_live_key_is_refused_and_the_first_is_unharmed(over: Over) {
+    let duo = Duo::over(over).await;
     let receiver = duo.receive(4, 0, &[0, 1]).await;
     let sender = duo.send(4, 0).await;
     let lease = duo.decode.pool.lease_write(&[5, 6]).unwrap();
@@ -356,9 +366,8 @@ async fn the_next_attempt_runs_while_the_memory_of_the_first_is_quarantined() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn an_abort_that_crosses_the_completion_ends_each_side_once_and_loses_no_lease() {
-    let duo = Duo::new().await;
+async fn an_abort_that_crosses_the_completion_ends_each_side_once_and_loses_no_lease(over: Over) {
+    let duo = Duo::over(over).await;
     let mut kinds = std::collections::BTreeMap::new();
     for round in 0..150u64 {
         let receiver = duo.receive(round, 0, &[0, 1]).await;
@@ -453,12 +462,11 @@ async fn decode_learns_why_prefill_aborted_in_every_state() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn a_retry_with_another_decode_node_does_not_wait_for_a_silent_first_one() {
-    let duo = Duo::new().await;
-    let setup = Setup::default();
+async fn a_retry_with_another_decode_node_does_not_wait_for_a_silent_first_one(over: Over) {
+    let duo = Duo::over(over).await;
+    let setup = Setup::over(over);
     let other = Side::start(&duo.hub, "d2", &setup, &duo.brake).await;
-    let peer = other.node.connect("local://p").await.unwrap();
+    let peer = other.node.connect(&duo.prefill.address).await.unwrap();
 
     let first = duo.receive(3, 0, &[0, 1]).await;
     let s0 = duo.send(3, 0).await;
@@ -489,9 +497,8 @@ async fn a_retry_with_another_decode_node_does_not_wait_for_a_silent_first_one()
     duo.end().await;
 }
 
-#[tokio::test]
-async fn everything_is_aborted_twice_while_new_rooms_come_and_these_complete() {
-    let duo = Duo::new().await;
+async fn everything_is_aborted_twice_while_new_rooms_come_and_these_complete(over: Over) {
+    let duo = Duo::over(over).await;
     let mut old = Vec::new();
     for id in 0..8 {
         old.push((
@@ -514,11 +521,10 @@ async fn everything_is_aborted_twice_while_new_rooms_come_and_these_complete() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn the_second_rank_is_served_though_it_claims_after_the_first_is_done() {
-    let duo = Duo::new().await;
-    let other = Side::start(&duo.hub, "d2", &Setup::default(), &duo.brake).await;
-    let peer = other.node.connect("local://p").await.unwrap();
+async fn the_second_rank_is_served_though_it_claims_after_the_first_is_done(over: Over) {
+    let duo = Duo::over(over).await;
+    let other = Side::start(&duo.hub, "d2", &Setup::over(over), &duo.brake).await;
+    let peer = other.node.connect(&duo.prefill.address).await.unwrap();
     let sender = duo.prefill.node.send(RoomId(1)).receivers(2).start().await;
     let sender = sender.unwrap();
     let chunk = push(&sender, 0..TOKENS, duo.prefill.stamped(&[0], 1, 0)).await;
@@ -540,8 +546,8 @@ async fn the_second_rank_is_served_though_it_claims_after_the_first_is_done() {
     names(&text(&outcome), &["3 receivers", "opened for 2"]);
     let lease = within(wrong.released()).await.leases.remove(0);
     // The key is spent on that node; a third one has the second rank.
-    let third = Side::start(&duo.hub, "d3", &Setup::default(), &duo.brake).await;
-    let peer3 = third.node.connect("local://p").await.unwrap();
+    let third = Side::start(&duo.hub, "d3", &Setup::over(over), &duo.brake).await;
+    let peer3 = third.node.connect(&duo.prefill.address).await.unwrap();
     drop(lease);
     let lease = third.pool.lease_write(&[0]).unwrap();
     let second = third.node.receive(RoomId(1)).receivers(2).rank(1);
@@ -557,9 +563,10 @@ async fn the_second_rank_is_served_though_it_claims_after_the_first_is_done() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn a_chunk_pushed_after_the_decode_side_aborted_gets_the_reason_and_its_lease_back() {
-    let duo = Duo::new().await;
+async fn a_chunk_pushed_after_the_decode_side_aborted_gets_the_reason_and_its_lease_back(
+    over: Over,
+) {
+    let duo = Duo::over(over).await;
     let receiver = duo.receive(2, 0, &[0, 1]).await;
     let sender = duo.send(2, 0).await;
     let slot = within(sender.reserve()).await.unwrap();

@@ -10,6 +10,20 @@ use kvroom::{
     RoomId, SendRoom, StateName, WriteLease,
 };
 
+over_each!(
+    every_destination_page_equals_its_source_over_a_long_run_with_aborts,
+    a_request_of_another_length_than_the_claim_ends_both_sides,
+    a_hole_in_what_was_pushed_ends_both_sides_and_is_named,
+    a_room_without_pages_moves_its_aux_row_and_is_done,
+    a_room_without_anything_is_done,
+    an_aux_row_that_is_wanted_and_not_given_ends_both_sides,
+    a_prefix_that_decode_has_is_not_sent,
+    chunks_may_come_layer_by_layer_and_twice,
+    a_chunk_repeated_with_other_pages_is_an_error,
+    two_pipeline_stages_fill_one_room_by_layers,
+    one_stage_that_fails_ends_the_room_for_the_other_one_too,
+);
+
 /// A small seeded generator (splitmix64), so that a failure can be run again.
 struct Rng(u64);
 
@@ -54,13 +68,12 @@ fn lease_some(pool: &Pool, n: usize, rng: &mut Rng) -> Option<WriteLease> {
     (pages.len() == n).then(|| pool.lease_write(&pages).unwrap())
 }
 
-#[tokio::test]
-async fn every_destination_page_equals_its_source_over_a_long_run_with_aborts() {
+async fn every_destination_page_equals_its_source_over_a_long_run_with_aborts(over: Over) {
     for (lanes, page_bytes) in [(1, 4096), (3, 1000)] {
         let duo = Duo::with(Setup {
             layout: kv(64, page_bytes),
             lanes,
-            ..Setup::default()
+            ..Setup::over(over)
         })
         .await;
         let mut rng = Rng(42 + lanes as u64);
@@ -146,9 +159,8 @@ async fn a_destination_list_that_is_not_as_long_as_its_tokens_is_refused_with_it
     duo.end().await;
 }
 
-#[tokio::test]
-async fn a_request_of_another_length_than_the_claim_ends_both_sides() {
-    let duo = Duo::new().await;
+async fn a_request_of_another_length_than_the_claim_ends_both_sides(over: Over) {
+    let duo = Duo::over(over).await;
     for (id, said) in [(1u64, 1u64), (2, 3)] {
         let receiver = duo.receive(id, 0, &[0, 1]).await;
         let sender = duo.send(id, 0).await;
@@ -174,9 +186,8 @@ async fn a_request_of_another_length_than_the_claim_ends_both_sides() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn a_hole_in_what_was_pushed_ends_both_sides_and_is_named() {
-    let duo = Duo::new().await;
+async fn a_hole_in_what_was_pushed_ends_both_sides_and_is_named(over: Over) {
+    let duo = Duo::over(over).await;
     let receiver = duo.receive(1, 0, &[0, 1, 2]).await;
     let sender = duo.send(1, 0).await;
     push(&sender, 0..TOKENS, duo.prefill.stamped(&[0], 1, 0)).await;
@@ -325,9 +336,8 @@ async fn the_aux_row_is_written_after_all_pages_and_done_waits_for_it() {
     both.end().await;
 }
 
-#[tokio::test]
-async fn a_room_without_pages_moves_its_aux_row_and_is_done() {
-    let both = WithAux::new(Setup::default()).await;
+async fn a_room_without_pages_moves_its_aux_row_and_is_done(over: Over) {
+    let both = WithAux::new(Setup::over(over)).await;
     let duo = &both.duo;
     for (id, empty_lease) in [(1, false), (2, true)] {
         let mut room = duo.decode.node.receive(RoomId(id)).from(&duo.peer);
@@ -349,9 +359,8 @@ async fn a_room_without_pages_moves_its_aux_row_and_is_done() {
     both.end().await;
 }
 
-#[tokio::test]
-async fn a_room_without_anything_is_done() {
-    let duo = Duo::new().await;
+async fn a_room_without_anything_is_done(over: Over) {
+    let duo = Duo::over(over).await;
     let room = duo.decode.node.receive(RoomId(1)).from(&duo.peer);
     let receiver = room.start().await.unwrap();
     let sender = duo.send(1, 0).await;
@@ -362,9 +371,8 @@ async fn a_room_without_anything_is_done() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn an_aux_row_that_is_wanted_and_not_given_ends_both_sides() {
-    let both = WithAux::new(Setup::default()).await;
+async fn an_aux_row_that_is_wanted_and_not_given_ends_both_sides(over: Over) {
+    let both = WithAux::new(Setup::over(over)).await;
     let duo = &both.duo;
     let room = duo.decode.node.receive(RoomId(1)).from(&duo.peer);
     let receiver = room.aux(both.to.lease_write(&[0]).unwrap());
@@ -443,9 +451,8 @@ async fn pages_are_not_read_before_they_are_pushed() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn a_prefix_that_decode_has_is_not_sent() {
-    let duo = Duo::new().await;
+async fn a_prefix_that_decode_has_is_not_sent(over: Over) {
+    let duo = Duo::over(over).await;
     let lease = duo.decode.pool.lease_write(&[5, 6]).unwrap();
     let room = duo.decode.node.receive(RoomId(1)).from(&duo.peer);
     let room = room.into(lease).skip(2 * TOKENS);
@@ -485,9 +492,8 @@ async fn a_prefix_off_the_page_or_beyond_the_end_is_refused_with_its_lease() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn chunks_may_come_layer_by_layer_and_twice() {
-    let duo = Duo::new().await;
+async fn chunks_may_come_layer_by_layer_and_twice(over: Over) {
+    let duo = Duo::over(over).await;
     let receiver = duo.receive(1, 0, &[0, 1]).await;
     let sender = duo.send(1, 0).await;
     for layer in [1, 0, 0] {
@@ -511,9 +517,8 @@ async fn chunks_may_come_layer_by_layer_and_twice() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn a_chunk_repeated_with_other_pages_is_an_error() {
-    let duo = Duo::new().await;
+async fn a_chunk_repeated_with_other_pages_is_an_error(over: Over) {
+    let duo = Duo::over(over).await;
     let receiver = duo.receive(1, 0, &[0]).await;
     let sender = duo.send(1, 0).await;
     let first = push(&sender, 0..TOKENS, duo.prefill.stamped(&[0], 1, 0)).await;
@@ -565,22 +570,21 @@ async fn two_receivers_of_one_sender_get_the_same_bytes_and_its_lease_comes_back
     prefill.quiet().await;
 }
 
-async fn stages(hub: &LocalHub, decode: &Node) -> Vec<(Side, Peer)> {
+async fn stages(over: Over, hub: &LocalHub, decode: &Node) -> Vec<(Side, Peer)> {
     let mut stages = Vec::new();
     for i in 0..2 {
         let name = format!("stage{i}");
-        let side = Side::start(hub, &name, &Setup::default(), &Brake::default()).await;
-        let peer = decode.connect(&format!("local://{name}")).await.unwrap();
+        let side = Side::start(hub, &name, &Setup::over(over), &Brake::default()).await;
+        let peer = decode.connect(&side.address).await.unwrap();
         stages.push((side, peer));
     }
     stages
 }
 
-#[tokio::test]
-async fn two_pipeline_stages_fill_one_room_by_layers() {
+async fn two_pipeline_stages_fill_one_room_by_layers(over: Over) {
     let hub = LocalHub::new();
-    let decode = Side::start(&hub, "d", &Setup::default(), &Brake::default()).await;
-    let stages = stages(&hub, &decode.node).await;
+    let decode = Side::start(&hub, "d", &Setup::over(over), &Brake::default()).await;
+    let stages = stages(over, &hub, &decode.node).await;
     let lease = decode.pool.lease_write(&[0, 1]).unwrap();
     let mut room = decode.node.receive(RoomId(1)).into(lease).checksum(true);
     for (i, (_, peer)) in (0..).zip(&stages) {
@@ -610,11 +614,10 @@ async fn two_pipeline_stages_fill_one_room_by_layers() {
     decode.quiet().await;
 }
 
-#[tokio::test]
-async fn one_stage_that_fails_ends_the_room_for_the_other_one_too() {
+async fn one_stage_that_fails_ends_the_room_for_the_other_one_too(over: Over) {
     let hub = LocalHub::new();
-    let decode = Side::start(&hub, "d", &Setup::default(), &Brake::default()).await;
-    let stages = stages(&hub, &decode.node).await;
+    let decode = Side::start(&hub, "d", &Setup::over(over), &Brake::default()).await;
+    let stages = stages(over, &hub, &decode.node).await;
     let lease = decode.pool.lease_write(&[0]).unwrap();
     let mut room = decode.node.receive(RoomId(1)).into(lease);
     for (i, (_, peer)) in (0..).zip(&stages) {
@@ -647,7 +650,7 @@ async fn one_stage_that_fails_ends_the_room_for_the_other_one_too() {
 async fn senders_that_leave_a_layer_out_or_cover_one_twice_are_refused() {
     let hub = LocalHub::new();
     let decode = Side::start(&hub, "d", &Setup::default(), &Brake::default()).await;
-    let stages = stages(&hub, &decode.node).await;
+    let stages = stages(Over::Local, &hub, &decode.node).await;
     let (a, b) = (&stages[0].1, &stages[1].1);
     let room = || {
         let lease = decode.pool.lease_write(&[0]).unwrap();

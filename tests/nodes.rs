@@ -554,6 +554,7 @@ async fn a_node_dropped_with_rooms_in_flight_does_not_block_and_frees_nothing_ea
         peer,
         brake,
         hub,
+        ..
     } = Duo::of_pieces().await;
     let lease = decode.pool.lease_write(&[0]).unwrap();
     let room = decode.node.receive(RoomId(1)).from(&peer).into(lease);

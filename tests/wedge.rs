@@ -30,9 +30,10 @@ const STEPS: [Step; 5] = [
     Step::Finished,
 ];
 
-#[tokio::test]
-async fn an_abort_after_any_step_from_either_side_or_both_wedges_nothing() {
-    let duo = Duo::new().await;
+over_each!(an_abort_after_any_step_from_either_side_or_both_wedges_nothing);
+
+async fn an_abort_after_any_step_from_either_side_or_both_wedges_nothing(over: Over) {
+    let duo = Duo::over(over).await;
     let mut id = 0;
     for stop in STEPS {
         for who in ["decode", "prefill", "both", "abort_where"] {

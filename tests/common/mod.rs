@@ -9,12 +9,20 @@
 use kvroom::actors::copy::plant::{Brake, Plant};
 use kvroom::actors::supervisor::actor::Inbound;
 use kvroom::{
-    Chunk, Code, Deadlines, Limits, LocalHub, Node, Order, Outcome, Peer, Pool, PoolKind,
+    Chunk, Code, Deadlines, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool, PoolKind,
     PoolLayout, PushedChunk, ReadLease, ReceiveRoom, RoomId, SendRoom, WriteLease,
 };
 use std::future::Future;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+
+pub(crate) mod fake_peer;
+pub(crate) mod process;
+pub(crate) mod proxy;
+
+use proxy::Proxy;
 
 /// Tokens in a page of [`kv`].
 pub(crate) const TOKENS: u64 = 16;
@@ -48,8 +56,51 @@ pub(crate) fn aux(rows: u32) -> PoolLayout {
     }
 }
 
+/// What is between two nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Over {
+    #[default]
+    Local,
+    Tcp,
+    Unix,
+}
+
+/// Makes three tests of each of these functions, one for each [`Over`]: `local::name`, `tcp::name`
+/// and `unix::name`.
+#[allow(unused_macros)]
+macro_rules! over_each {
+    ($($name:ident),* $(,)?) => {
+        over_each!(@ local Local $($name)*);
+        over_each!(@ tcp Tcp $($name)*);
+        over_each!(@ unix Unix $($name)*);
+    };
+    (@ $module:ident $over:ident $($name:ident)*) => {
+        mod $module {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(super::Over::$over).await;
+            })*
+        }
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use over_each;
+
+/// A path for a Unix socket that nothing else has.
+pub(crate) fn socket_path() -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let n = COUNT.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("kvroom-test-{}-{n}.sock", std::process::id()))
+}
+
 /// Everything about a pair of nodes that a test may want otherwise.
 pub(crate) struct Setup {
+    /// What is between them.
+    pub(crate) over: Over,
+    /// A [`Proxy`] between them, too; not with `Over::Local`.
+    pub(crate) proxied: bool,
+    /// Without its addresses.
+    pub(crate) net: Net,
     pub(crate) layout: PoolLayout,
     pub(crate) lanes: usize,
     pub(crate) shards: usize,
@@ -61,6 +112,9 @@ pub(crate) struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Setup {
+            over: Over::Local,
+            proxied: false,
+            net: Net::default(),
             layout: kv(16, 4096),
             lanes: 1,
             shards: 1,
@@ -71,18 +125,41 @@ impl Default for Setup {
     }
 }
 
+impl Setup {
+    /// The defaults, over this.
+    pub(crate) fn over(over: Over) -> Setup {
+        Setup {
+            over,
+            ..Setup::default()
+        }
+    }
+}
+
 /// A node with a pool.
 pub(crate) struct Side {
     pub(crate) node: Node,
     pub(crate) pool: Pool,
+    /// Where the others find it.
+    pub(crate) address: String,
 }
 
 impl Side {
     pub(crate) async fn start(hub: &LocalHub, name: &str, setup: &Setup, brake: &Brake) -> Side {
         let pool = Pool::owned(setup.layout.clone()).unwrap();
         let (plant, brake) = (setup.plant, brake.clone());
-        let node = Node::builder(name)
-            .hub(hub)
+        let mut net = setup.net.clone();
+        match setup.over {
+            Over::Local => {}
+            Over::Tcp => net.listen.push("tcp://127.0.0.1:0".into()),
+            Over::Unix => net
+                .listen
+                .push(format!("unix://{}", socket_path().display())),
+        }
+        let mut builder = Node::builder(name).net(net);
+        if setup.over == Over::Local {
+            builder = builder.hub(hub);
+        }
+        let node = builder
             .pool(pool.clone())
             .lanes(setup.lanes)
             .shards(setup.shards)
@@ -95,7 +172,15 @@ impl Side {
             .start()
             .await
             .unwrap();
-        Side { node, pool }
+        let address = match node.addresses().first() {
+            Some(address) => address.clone(),
+            None => format!("local://{name}"),
+        };
+        Side {
+            node,
+            pool,
+            address,
+        }
     }
 
     /// Pages with a stamp, ready to be pushed; the first of them is page `place` of the request.
@@ -118,13 +203,36 @@ pub(crate) struct Duo {
     pub(crate) decode: Side,
     /// The prefill node, as the decode node knows it.
     pub(crate) peer: Peer,
-    /// Holds the prefill node's copies inside the decode node's gates.
+    /// Holds whichever lane writes inside the decode node's gates.
     pub(crate) brake: Brake,
+    /// The decode node dials through it: its way up is towards prefill, data comes down.
+    pub(crate) proxy: Option<Proxy>,
 }
 
 impl Duo {
     pub(crate) async fn new() -> Duo {
         Duo::with(Setup::default()).await
+    }
+
+    /// With the defaults, over this.
+    pub(crate) async fn over(over: Over) -> Duo {
+        Duo::with(Setup::over(over)).await
+    }
+
+    /// Over TCP, with a proxy in between.
+    pub(crate) async fn proxied() -> Duo {
+        Duo::with(Setup {
+            over: Over::Tcp,
+            proxied: true,
+            ..Setup::default()
+        })
+        .await
+    }
+
+    /// What is in between.
+    #[track_caller]
+    pub(crate) fn proxy(&self) -> &Proxy {
+        self.proxy.as_ref().unwrap()
     }
 
     /// Pages of [`PIECE`] bytes: a copy of n pages is n times [`LAYERS`] pieces.
@@ -138,19 +246,32 @@ impl Duo {
 
     pub(crate) async fn with(setup: Setup) -> Duo {
         let (hub, brake) = (LocalHub::new(), Brake::default());
-        let prefill = Side::start(&hub, "p", &setup, &brake).await;
+        // Within a process the sender's lane writes, else the receiver's.
+        let (of_prefill, of_decode) = match setup.over {
+            Over::Local => (brake.clone(), Brake::default()),
+            _ => (Brake::default(), brake.clone()),
+        };
+        let prefill = Side::start(&hub, "p", &setup, &of_prefill).await;
         let without = Setup {
             plant: None,
             ..setup
         };
-        let decode = Side::start(&hub, "d", &without, &Brake::default()).await;
-        let peer = decode.node.connect("local://p").await.unwrap();
+        let decode = Side::start(&hub, "d", &without, &of_decode).await;
+        let proxy = match (without.proxied, without.over) {
+            (false, _) => None,
+            (true, Over::Local) => panic!("no proxy fits between nodes of a hub"),
+            (true, Over::Tcp) => Some(Proxy::tcp(&prefill.address)),
+            (true, Over::Unix) => Some(Proxy::unix(&prefill.address, socket_path())),
+        };
+        let address = proxy.as_ref().map_or(&*prefill.address, Proxy::address);
+        let peer = within(decode.node.connect(address)).await.unwrap();
         Duo {
             hub,
             prefill,
             decode,
             peer,
             brake,
+            proxy,
         }
     }
 
@@ -250,6 +371,16 @@ pub(crate) async fn until_stats(
     }
 }
 
+/// Polls a node's counters of network connections until they are so.
+pub(crate) async fn until_counts(
+    what: &str,
+    node: &Node,
+    so: impl Fn(&kvroom::actors::runtime::stats::Counts) -> bool,
+) {
+    let read = || node.runtime().shared().stats.read();
+    until(what, || so(&read())).await;
+}
+
 /// Everything that is on its way between these nodes has had the time to arrive several times over:
 /// each question goes through a shard's queue.
 pub(crate) async fn settle(nodes: &[&Node]) {
@@ -294,7 +425,8 @@ pub(crate) async fn all_free(pool: &Pool) {
     until("all pages are back", || pool.leased_pages() == 0).await;
 }
 
-fn word(stamp: u64, layer: u32, place: u64, i: usize) -> u64 {
+/// A word of a stamped page.
+pub(crate) fn word(stamp: u64, layer: u32, place: u64, i: usize) -> u64 {
     let mut z = stamp.wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ (u64::from(layer) << 48)
         ^ (place << 24)

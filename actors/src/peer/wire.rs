@@ -9,13 +9,14 @@
 //!   └────────────┴─────────┴───────────┴──────────────────────────────┘
 //! ```
 //!
-//! The length counts what follows the crc. The crc is the CRC32C of the length's four bytes and of
-//! what follows the crc.
+//! The length counts what follows the crc, in its word's low 25 bits; the seven above are a check of
+//! it ([`length_word`]). The crc is the CRC32C of that word and of what follows the crc.
 //!
 //! Rules:
 //! - a length over the limit is refused before anything is allocated for it;
-//! - what does not match its crc is not decoded: the transport changed it, and nobody is accused. A
-//!   length that is over the limit cannot be summed, so it is taken for what it says;
+//! - what does not match its crc is not decoded: the transport changed it, and nobody is accused;
+//! - a length is believed only if its check is right. Else one that had grown on its way would make
+//!   the reader wait for bytes that never come, while every ping looks like life;
 //! - a decode must consume exactly the length, and what it yields must pass [`check`];
 //! - a length inside a frame can make a decode allocate a bounded amount ahead of the bytes that are
 //!   there: a text up to the frame's size class, a list up to 1 MiB, a list of pages nothing;
@@ -111,6 +112,12 @@ pub enum WireError {
         /// Length of the payload in bytes, as it came.
         len: usize,
     },
+    /// The transport changed a length.
+    #[error("a frame began with {word:#010x}, which is no length: close the transport")]
+    CorruptLength {
+        /// The word, as it came.
+        word: u32,
+    },
     /// The bytes are no frame.
     #[error("peer sent {len} bytes that are no frame of this protocol: {why}")]
     Malformed {
@@ -151,7 +158,7 @@ impl WireError {
     pub fn fault(&self) -> Fault {
         match self {
             WireError::TooLongToSend { .. } | WireError::Unencodable { .. } => Fault::Local,
-            WireError::Corrupt { .. } => Fault::Transport,
+            WireError::Corrupt { .. } | WireError::CorruptLength { .. } => Fault::Transport,
             _ => Fault::Peer,
         }
     }
@@ -159,7 +166,7 @@ impl WireError {
     /// Whether only the transport is at fault: the session can go on over another one. Anything
     /// else ends the session.
     pub fn loses_transport_only(&self) -> bool {
-        matches!(self, WireError::Corrupt { .. })
+        self.fault() == Fault::Transport
     }
 }
 
@@ -207,9 +214,18 @@ fn limited<const N: usize>() -> impl Config {
         .with_limit::<N>()
 }
 
-/// The crc of a frame.
-fn sum(len: u32, payload: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&len.to_le_bytes()), payload)
+/// The first word of a frame of `len` bytes, which are at most [`MAX`]: seven bits of the length's
+/// own CRC32C stand above it.
+pub fn length_word(len: u32) -> u32 {
+    len | crc32c::crc32c(&len.to_le_bytes()) & !LENGTH_BITS
+}
+
+/// The bits of a [`length_word`] that are the length.
+const LENGTH_BITS: u32 = 2 * MAX as u32 - 1;
+
+/// The crc of a frame that begins with this word.
+fn sum(word: u32, payload: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&word.to_le_bytes()), payload)
 }
 
 /// Encodes straight into `out`, behind a placeholder for the prefix.
@@ -230,9 +246,9 @@ fn encode<T: Serialize>(
     };
     match bincode::serde::encode_into_writer(value, &mut writer, codec()) {
         Ok(()) => {
-            let len = (out.len() - body) as u32; // at most MAX, which fits
-            let crc = sum(len, &out[body..]);
-            out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+            let word = length_word((out.len() - body) as u32); // at most MAX, which fits
+            let crc = sum(word, &out[body..]);
+            out[start..start + 4].copy_from_slice(&word.to_le_bytes());
             out[start + 4..body].copy_from_slice(&crc.to_le_bytes());
             Ok(())
         }

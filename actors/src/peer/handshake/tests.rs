@@ -193,7 +193,7 @@ fn run(d: &mut End, a: &mut End) {
 fn messages(mut stream: &[u8]) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     while let Some(first) = stream.first_chunk() {
-        let len = wire::PREFIX + u32::from_le_bytes(*first) as usize;
+        let len = wire::PREFIX + (u32::from_le_bytes(*first) & 0x1ff_ffff) as usize;
         all.push(stream[..len].to_vec());
         stream = &stream[len..];
     }

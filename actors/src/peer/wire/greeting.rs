@@ -5,7 +5,7 @@
 //! [`STRANGER_BYTES`].
 
 use super::reader::Cutter;
-use super::{WireError, bounds, decode, encode};
+use super::{WireError, bounds, decode, encode, length_word};
 use crate::copy::schedule::Class;
 use crate::peer::auth::Mac;
 use crate::peer::hello::{Hello, Offer, RefusalCode, SessionId};
@@ -157,7 +157,10 @@ impl GreetingReader {
         });
         result.map_err(|error| match error {
             // Nothing that may come first is that long. What there is is somebody's first word.
-            WireError::TooLong { len, .. } => WireError::NotKvroom { found: len as u32 },
+            WireError::TooLong { len, .. } => WireError::NotKvroom {
+                found: length_word(len as u32),
+            },
+            WireError::CorruptLength { word } => WireError::NotKvroom { found: word },
             error => error,
         })
     }

@@ -4,7 +4,7 @@
 //! over slices is gathered in the reader's own buffer, which holds at most one frame, grows with
 //! the bytes that really came, and is given back when it was large.
 
-use super::{Bounds, PREFIX, WireError, decode_frame, sum};
+use super::{Bounds, LENGTH_BITS, PREFIX, WireError, decode_frame, length_word, sum};
 use crate::peer::message::Frame;
 
 /// A larger buffer than this is not kept for the next frame, so that an idle session is small.
@@ -128,7 +128,12 @@ fn length(bytes: &[u8], limit: usize) -> Result<Option<usize>, WireError> {
     let Some(first) = bytes.first_chunk::<LENGTH>() else {
         return Ok(None);
     };
-    let len = u32::from_le_bytes(*first) as usize;
+    let word = u32::from_le_bytes(*first);
+    let len = word & LENGTH_BITS;
+    if word != length_word(len) {
+        return Err(WireError::CorruptLength { word });
+    }
+    let len = len as usize;
     if len > limit {
         return Err(WireError::TooLong { len, limit });
     }
@@ -139,7 +144,7 @@ fn length(bytes: &[u8], limit: usize) -> Result<Option<usize>, WireError> {
 fn summed(frame: &[u8]) -> Result<&[u8], WireError> {
     let (prefix, payload) = frame.split_at(PREFIX);
     let len = payload.len();
-    let crc = sum(len as u32, payload); // at most MAX, which fits
+    let crc = sum(length_word(len as u32), payload); // at most MAX, which fits
     if prefix[LENGTH..] != crc.to_le_bytes() {
         return Err(WireError::Corrupt { len });
     }

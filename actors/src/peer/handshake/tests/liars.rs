@@ -115,7 +115,7 @@ fn garbage_and_long_and_short_messages_end_it_at_once() {
     let hello = &overheard(End::acceptor(2, Some(key(1))))[0];
     let mut a = End::acceptor(2, Some(key(1)));
     a.hear(hello);
-    a.hear(&(wire::STRANGER_BYTES as u32 + 1).to_le_bytes());
+    a.hear(&wire::length_word(wire::STRANGER_BYTES as u32 + 1).to_le_bytes());
     assert!(matches!(
         a.error(),
         HandshakeError::Wire(WireError::TooLong { .. })

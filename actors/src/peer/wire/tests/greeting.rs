@@ -89,15 +89,16 @@ fn something_else_that_speaks_is_recognised() {
 fn a_stranger_makes_this_node_hold_a_kibibyte_at_most() {
     let len = STRANGER_BYTES as u32 + 1;
     let mut reader = GreetingReader::default();
-    let error = reader.first(&mut &len.to_le_bytes()[..]).unwrap_err();
-    assert_eq!(error, WireError::NotKvroom { found: len });
+    let found = length_word(len);
+    let error = reader.first(&mut &found.to_le_bytes()[..]).unwrap_err();
+    assert_eq!(error, WireError::NotKvroom { found });
     let longest = framed(&vec![0; STRANGER_BYTES]);
     let mut reader = GreetingReader::default();
     let error = reader.first(&mut &longest[..]).unwrap_err();
     assert_eq!(error, WireError::NotKvroom { found: 0 });
     let mut reader = GreetingReader::default();
     let error = reader
-        .next(&mut &len.to_le_bytes()[..], STRANGER_BYTES)
+        .next(&mut &found.to_le_bytes()[..], STRANGER_BYTES)
         .unwrap_err();
     let (len, limit) = (len as usize, STRANGER_BYTES);
     assert_eq!(error, WireError::TooLong { len, limit });

@@ -57,8 +57,8 @@ fn offer() -> Offer {
 
 /// The bytes of a frame that holds this payload.
 fn framed(payload: &[u8]) -> Vec<u8> {
-    let len = payload.len() as u32;
-    let prefix = [len.to_le_bytes(), sum(len, payload).to_le_bytes()];
+    let word = length_word(payload.len() as u32);
+    let prefix = [word.to_le_bytes(), sum(word, payload).to_le_bytes()];
     [prefix.as_flattened(), payload].concat()
 }
 

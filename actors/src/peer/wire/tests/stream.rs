@@ -21,7 +21,7 @@ fn a_stream_may_be_cut_at_every_byte() {
 #[test]
 fn a_length_over_the_limit_is_refused_before_anything_is_kept() {
     let mut reader = FrameReader::new(BOUNDS);
-    let announced = u32::MAX.to_le_bytes();
+    let announced = length_word(LENGTH_BITS).to_le_bytes();
     let (mut first, mut second) = announced.split_at(2);
     assert_eq!(reader.read(&mut first), Ok(None));
     let limit = BOUNDS.frame_bytes;
@@ -29,7 +29,7 @@ fn a_length_over_the_limit_is_refused_before_anything_is_kept() {
     assert_eq!(
         error,
         WireError::TooLong {
-            len: u32::MAX as usize,
+            len: LENGTH_BITS as usize,
             limit
         }
     );
@@ -39,6 +39,20 @@ fn a_length_over_the_limit_is_refused_before_anything_is_kept() {
         reader.read(&mut &bytes(&claim_frame(|_| {}))[..]),
         Err(WireError::Broken)
     );
+}
+
+#[test]
+fn a_length_that_differs_in_one_bit_is_no_length() {
+    for len in [0, 1, 25, 4096, MAX as u32] {
+        let word = length_word(len);
+        for bit in 0..32 {
+            let word = word ^ 1 << bit;
+            let mut reader = FrameReader::new(BOUNDS);
+            let error = reader.read(&mut &word.to_le_bytes()[..]).unwrap_err();
+            assert_eq!(error, WireError::CorruptLength { word });
+            assert!(error.loses_transport_only());
+        }
+    }
 }
 
 #[test]
