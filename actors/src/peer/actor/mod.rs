@@ -112,6 +112,8 @@ pub(crate) struct PeerActor {
     for_good: bool,
     next_waiting: u64,
     flushing: bool,
+    /// An acknowledgement is on its way.
+    acknowledging: bool,
     clock: Clock,
     /// Answers of this turn, for each shard.
     says: Vec<Vec<SessionSays>>,
@@ -182,6 +184,7 @@ impl PeerActor {
             for_good: false,
             next_waiting: 0,
             flushing: false,
+            acknowledging: false,
             spare: Vec::new(),
             watch,
             parted,
