@@ -577,23 +577,30 @@ async fn pools_that_come_and_go_are_known_at_the_other_side() {
             way.close();
             until("it is noticed", async || peer.is_up().is_err()).await;
         }
-        for node in [&p, &d] {
+        let add = async |node: &Node| {
             let pool = Pool::owned(layout(&name)).unwrap();
-            node.add_pool(pool).await.unwrap();
-        }
+            node.add_pool(pool.clone()).await.unwrap();
+            pool
+        };
+        let from = add(&p).await;
+        add(&d).await;
+        // The second of this name: its claims name another number than the first one's would.
+        d.retire_pool(&name).await.unwrap();
+        let to = add(&d).await;
         if cut {
             way.open();
         }
+        // A claim on a pool that was not announced is refused.
         let id = RoomId(round as u64);
-        let pool = d.retire_pool(&name).await.unwrap();
-        d.add_pool(Pool::owned(layout(&name)).unwrap())
-            .await
-            .unwrap();
-        drop(pool);
-        let fresh = within(p.send(id).start()).await.unwrap();
-        fresh.finish(0, None).unwrap();
-        let receiver = d.receive(id).from(&peer).start().await.unwrap();
+        let lease = to.lease_write(&[0]).unwrap();
+        let receiver = d.receive(id).from(&peer).into(lease).start().await.unwrap();
+        let sender = within(p.send(id).start()).await.unwrap();
+        let mut source = from.lease_write(&[1]).unwrap();
+        common::fill(&mut source, 5, 0);
+        push(&sender, 0..16, source.into_read()).await;
+        sender.finish(16, None).unwrap();
         assert_eq!(within(receiver.outcome()).await, Outcome::Done);
+        common::verify(&within(receiver.released()).await.leases[0], 5, 0);
     }
     assert_eq!(d.stats().await.sessions_opened, 1);
     end(&[&d, &p]).await;
