@@ -163,22 +163,26 @@ impl Handler<SumMore> for RouteActor {
 
 /// Drives one connection until it is gone.
 async fn serve(part: Rc<RefCell<Part>>, connection: Rc<Connection>) {
+    // Bytes may be here that the socket will not tell of: read behind the greeting, or, in a turn
+    // that stopped for others, by a read that emptied it.
+    let mut again = true;
     while !connection.gone.get() {
-        let interest = if connection.full.get() {
-            Interest::READABLE | Interest::WRITABLE
+        let ready = if again {
+            Ok(Ready::READABLE | Ready::WRITABLE)
         } else {
-            Interest::READABLE
+            let interest = if connection.full.get() {
+                Interest::READABLE | Interest::WRITABLE
+            } else {
+                Interest::READABLE
+            };
+            tokio::select! {
+                ready = connection.stream.ready(interest) => ready,
+                () = connection.changed.notified() => continue,
+            }
         };
-        let ready = tokio::select! {
-            ready = connection.stream.ready(interest) => ready,
-            () = connection.changed.notified() => continue,
-        };
-        let mut again = part.borrow_mut().turn(&connection, ready);
-        // The socket may never be ready again: what is left can be in this side's buffers.
-        while again {
+        again = part.borrow_mut().turn(&connection, ready);
+        if again {
             tokio::task::yield_now().await;
-            let both = Ready::READABLE | Ready::WRITABLE;
-            again = part.borrow_mut().turn(&connection, Ok(both));
         }
     }
 }
