@@ -375,6 +375,11 @@ fn judge(
             continue;
         }
         if Words::new(stamp::stamp_of(word), layer).at(index) != word {
+            let own = source.as_ref().map(|words| words.at(index));
+            if own.is_some_and(|own| cut(own, poison.at(index), word)) {
+                seen.missing += if page.done { 8 } else { 0 };
+                continue;
+            }
             if !read_again {
                 again(scratch);
                 read_again = true;
@@ -393,6 +398,17 @@ fn judge(
         }
     }
     seen
+}
+
+/// Whether a word begins with bytes of one and goes on with bytes of the other. A stream ends at any
+/// byte when its sender is killed or the room is aborted.
+fn cut(begin: u64, rest: u64, word: u64) -> bool {
+    let mixed = |bytes: u32| {
+        // Words are little-endian in a page: the first bytes are the lowest.
+        let first = u64::MAX >> (64 - 8 * bytes);
+        (begin & first) | (rest & !first)
+    };
+    (1..8).any(|bytes| mixed(bytes) == word)
 }
 
 enum Foreign {
