@@ -581,8 +581,6 @@ impl<'a> Writer<'a> {
 
     /// Serves the first turn, and has most rooms of the last in flight.
     fn large_turn(&mut self) -> Vec<usize> {
-        // What the other process does is heard of later: rooms are in flight for longer.
-        self.pace.step = Duration::from_millis(8);
         let first = self.turn(0);
         self.start(&first);
         self.await_answered(&first);
