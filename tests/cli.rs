@@ -63,7 +63,9 @@ fn every_command_has_help() {
         &["bench", "--help"],
         &["bench", "rooms", "--help"],
         &["bench", "transfer", "--help"],
+        &["bench", "latency", "--help"],
         &["bench", "abort", "--help"],
+        &["node", "--help"],
         &["completions", "--help"],
     ] {
         let output = run(args);
@@ -99,6 +101,28 @@ fn bad_usage_names_what_is_wrong() {
         (&["bench", "transfer", "--lanes", "65"], "--lanes"),
         (&["bench", "rooms", "--rooms", "1,-2"], "-2"),
         (&["bench", "abort", "--reps", "many"], "many"),
+        (&["bench", "latency", "--processes", "3"], "3"),
+        (&["bench", "latency", "--processes", "2"], "--fabric tcp"),
+        (&["bench", "latency", "--transport", "unix"], "--fabric tcp"),
+        (
+            &[
+                "bench",
+                "latency",
+                "--fabric",
+                "tcp",
+                "--congestion",
+                "no-such",
+            ],
+            "no-such",
+        ),
+        (
+            &["bench", "transfer", "--require-ratio-raw", "0.8"],
+            "--fabric tcp",
+        ),
+        (
+            &["bench", "rooms", "--processes", "2", "--require-bytes", "9"],
+            "--require-bytes",
+        ),
     ] {
         let said = usage_error(args);
         assert!(said.contains(named), "{args:?}: {said}");
@@ -160,7 +184,7 @@ fn logs_go_to_stderr_as_json_lines_if_asked_for_and_never_to_stdout() {
 }
 
 /// The keys that `kvroom doctor --help` promises.
-const DOCTOR_KEYS: [(&str, &[&str]); 12] = [
+const DOCTOR_KEYS: [(&str, &[&str]); 13] = [
     ("version", &[]),
     ("os", &["name", "kernel", "arch"]),
     ("cpu", &["cores", "usable"]),
@@ -175,6 +199,7 @@ const DOCTOR_KEYS: [(&str, &[&str]); 12] = [
     ("dev_shm", &["mounted", "fstype", "size_bytes", "detail"]),
     ("pidfd", &["supported", "detail"]),
     ("build", &["profile", "panic", "isolates_panics", "target"]),
+    ("tcp", &["congestion", "available", "allowed"]),
     ("fabrics", &["name", "state", "detail"]),
     ("libraries", &["name", "found_at", "loaded", "detail"]),
     ("checks", &["name", "required", "ok", "detail"]),
@@ -236,8 +261,11 @@ fn doctor_names_every_fabric_and_claims_none_that_is_not_built() {
         .iter()
         .map(|f| f["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["local", "shm", "tcp", "ucx", "cuda"]);
-    for fabric in &fabrics[1..] {
+    assert_eq!(names, ["local", "tcp", "unix", "shm", "ucx", "cuda"]);
+    for fabric in &fabrics[..3] {
+        assert_eq!(fabric["state"], "works", "{fabric}");
+    }
+    for fabric in &fabrics[3..] {
         assert_eq!(fabric["state"], "not in this build");
     }
     for library in value["libraries"].as_array().unwrap() {
@@ -320,7 +348,14 @@ fn completions_know_the_commands_in_every_shell() {
         let output = run(&["completions", shell]);
         assert_eq!(output.status.code(), Some(0), "{shell}");
         let script = stdout(&output);
-        for word in ["doctor", "transfer", "log-format", "workload"] {
+        for word in [
+            "doctor",
+            "transfer",
+            "latency",
+            "node",
+            "log-format",
+            "workload",
+        ] {
             assert!(script.contains(word), "{shell} does not know {word}");
         }
     }

@@ -198,7 +198,7 @@ fn this_check_can_fail() {
     for shell in [
         "room/actor.rs",
         "supervisor/actor.rs",
-        "peer/actor.rs",
+        "peer/actor/mod.rs",
         "copy/actor.rs",
     ] {
         assert!(

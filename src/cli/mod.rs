@@ -1,7 +1,7 @@
 //! The command line: parse, set up logs, run one command, turn its end into an exit code.
 //!
 //! ```text
-//!   args ─▶ log ─▶ doctor | bench | completions ─▶ output ─▶ stdout
+//!   args ─▶ log ─▶ doctor | bench | node | completions ─▶ output ─▶ stdout
 //!                              └── Failure | unmet bars ─▶ exit code, stderr
 //! ```
 //!
@@ -10,12 +10,18 @@
 
 mod args;
 mod bench;
+mod child;
 mod doctor;
 mod exit;
 mod log;
+mod node;
 mod output;
 mod pair;
+mod pattern;
 mod proc;
+mod raw;
+mod settings;
+mod temp;
 
 use clap::{CommandFactory, Parser};
 use exit::{Failure, Verdict};
@@ -50,6 +56,7 @@ fn run(command: args::Command) -> Result<Verdict, Failure> {
     match command {
         args::Command::Doctor(args) => doctor::run(&args),
         args::Command::Bench(args) => bench::run(args),
+        args::Command::Node(args) => node::run(&args),
         args::Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut args::Cli::command(), "kvroom", &mut text);

@@ -1,28 +1,75 @@
-//! Two nodes of one process, joined: what the self-test and every bench run on.
+//! Two nodes, joined: what the self-test and every bench run on.
 //!
 //! ```text
 //!   decode ──connect──▶ prefill        pages move prefill ─▶ decode
 //!   destination pool    source pool
+//!   this process        this process, or another one
 //! ```
+//!
+//! The decode node is driven through the library. The prefill node is driven by the commands of
+//! `kvroom node`, wherever it is, so that what is measured is the same code in one process and two.
 
+use super::args::NetArgs;
+use super::child::{Child, Pending};
 use super::exit::Failure;
+use super::node::engine::Engine;
+use super::node::protocol::{Cells, Pages, Request, Send, Started, Wait, Waited};
+use super::pattern::{self, Place};
+use super::settings;
+use super::temp::TempDir;
 use kvroom::{
-    Deadlines, Limits, LocalHub, Node, NodeStats, Order, Outcome, Peer, Pool, PoolKind, PoolLayout,
-    ReadLease, Released, WriteLease,
+    Deadlines, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool, PoolKind, PoolLayout,
+    Released, WriteLease,
 };
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::fmt::Display;
 use std::future::Future;
 
 /// Both nodes and what belongs to them.
 pub(crate) struct Pair {
-    pub(crate) prefill: Node,
     pub(crate) decode: Node,
     /// The prefill node as the decode node knows it.
     pub(crate) sender: Peer,
-    /// The prefill node's pool, if one was asked for.
-    source: Option<Pool>,
+    prefill: Prefill,
     /// The decode node's pool, if one was asked for.
     destination: Option<Pool>,
+    /// Where their Unix socket is.
+    _directory: Option<TempDir>,
+}
+
+enum Prefill {
+    Here(Engine),
+    There(Box<Child>),
+}
+
+/// An answer that is still to come from the prefill node.
+#[must_use = "its answer has to be taken"]
+pub(crate) enum Later {
+    Here(Box<Request>),
+    There(Pending),
+}
+
+/// What is between the nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// Nothing: they share a process and a hub.
+    Local,
+    /// TCP over 127.0.0.1.
+    Tcp,
+    /// A Unix socket in a temporary directory.
+    Unix,
+}
+
+impl Link {
+    /// Its name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Link::Local => "local",
+            Link::Tcp => "tcp",
+            Link::Unix => "unix",
+        }
+    }
 }
 
 /// How to make a pair.
@@ -31,8 +78,31 @@ pub(crate) struct Setup {
     pub(crate) layout: Option<PoolLayout>,
     /// Copy lanes of each node.
     pub(crate) lanes: u16,
+    /// Shards of each node.
+    pub(crate) shards: u16,
     /// Limits of both nodes.
     pub(crate) limits: Limits,
+    /// What is between them.
+    pub(crate) link: Link,
+    /// Whether the prefill node is in a process of its own; not with a local link.
+    pub(crate) apart: bool,
+    /// How their data connections are made.
+    pub(crate) net: NetArgs,
+}
+
+impl Setup {
+    /// Two nodes of this process in one hub.
+    pub(crate) fn local(layout: Option<PoolLayout>, limits: Limits) -> Setup {
+        Setup {
+            layout,
+            lanes: 1,
+            shards: 1,
+            limits,
+            link: Link::Local,
+            apart: false,
+            net: NetArgs::default(),
+        }
+    }
 }
 
 /// Runs `work` to its end on a runtime of its own.
@@ -49,10 +119,13 @@ pub(crate) fn failed<E: Display>(doing: &str) -> impl FnOnce(E) -> Failure {
     move |error| Failure::Failed(format!("{doing}: {error}"))
 }
 
+/// Name of the pools of a pair.
+pub(crate) const POOL: &str = "kv";
+
 /// The layout of a pool of plain pages, one token each.
 pub(crate) fn layout(layers: u32, pages: u32, page_bytes: u64) -> PoolLayout {
     PoolLayout {
-        name: "kv".to_owned(),
+        name: POOL.to_owned(),
         kind: PoolKind::Kv,
         order: Order::LayersFirst,
         layers,
@@ -63,74 +136,220 @@ pub(crate) fn layout(layers: u32, pages: u32, page_bytes: u64) -> PoolLayout {
 }
 
 impl Pair {
-    /// Starts and joins the nodes, each with one shard. Every page of their pools has been written,
-    /// so that no measurement pays for the kernel's first touch.
+    /// Starts and joins the nodes. Every page of the destination pool has been written, so that no
+    /// measurement pays for the kernel's first touch; of the source's, those that are filled.
     pub(crate) async fn start(setup: Setup) -> Result<Pair, Failure> {
         let hub = LocalHub::new();
-        let pool = || setup.layout.clone().map(touched_pool).transpose();
-        let (source, destination) = (pool()?, pool()?);
-        let node = async |name: &str, pool: &Option<Pool>| {
-            let mut builder = Node::builder(name)
-                .hub(&hub)
-                .shards(1)
-                .lanes(usize::from(setup.lanes))
-                .limits(setup.limits.clone())
-                // Nothing here may end because a measurement takes its time.
-                .deadlines(Deadlines {
-                    outcome: None,
-                    ..Deadlines::default()
-                });
-            if let Some(pool) = pool {
-                builder = builder.pool(pool.clone());
-            }
-            builder
-                .start()
-                .await
-                .map_err(failed(&format!("cannot start node {name}")))
+        let directory = match setup.link {
+            Link::Unix => Some(TempDir::new().map_err(failed("cannot make a directory"))?),
+            Link::Local | Link::Tcp => None,
         };
-        let prefill = node("prefill", &source).await?;
-        let decode = node("decode", &destination).await?;
-        let sender = decode
-            .connect("local://prefill")
-            .await
-            .map_err(failed("cannot join the two nodes"))?;
+        let listen = match (setup.link, &directory) {
+            (Link::Unix, Some(directory)) => {
+                let socket = directory.path().join("prefill.sock");
+                Some(format!("unix://{}", socket.display()))
+            }
+            (Link::Tcp, _) => Some("tcp://127.0.0.1:0".to_owned()),
+            _ => None,
+        };
+        let (prefill, address) = if setup.apart {
+            let child = Child::start(&child_words(&setup, listen.as_deref())).await?;
+            let address = child.address()?.to_owned();
+            (Prefill::There(Box::new(child)), address)
+        } else {
+            let source = setup.layout.clone().map(Pool::owned).transpose();
+            let source = source.map_err(failed("cannot make a pool"))?;
+            let node = node("prefill", &setup, &hub, listen.as_deref(), source.as_ref()).await?;
+            let local = "local://prefill".to_owned();
+            let address = node.addresses().first().cloned().unwrap_or(local);
+            let engine = Engine::new(node, source.into_iter().collect());
+            (Prefill::Here(engine), address)
+        };
+        let destination = setup.layout.clone().map(touched_pool).transpose()?;
+        let decode = node("decode", &setup, &hub, None, destination.as_ref()).await?;
+        let sender = decode.connect(&address).await;
+        let sender = sender.map_err(failed("cannot join the two nodes"))?;
         Ok(Pair {
-            prefill,
             decode,
             sender,
-            source,
+            prefill,
             destination,
+            _directory: directory,
         })
     }
 
-    /// Leases pages of the source for writing.
-    pub(crate) fn lease_source(&self, pages: &[u32]) -> Result<WriteLease, Failure> {
-        lease(&self.source, "source", pages)
+    /// The prefill node, if it is in this process.
+    pub(crate) fn prefill(&self) -> Option<&Node> {
+        match &self.prefill {
+            Prefill::Here(engine) => Some(engine.node()),
+            Prefill::There(_) => None,
+        }
+    }
+
+    /// Has the prefill node do something, and takes its answer.
+    pub(crate) async fn ask<T: DeserializeOwned>(
+        &mut self,
+        request: Request,
+    ) -> Result<T, Failure> {
+        let later = self.tell(request)?;
+        self.answer(later).await
+    }
+
+    /// Gives the prefill node a command. One in another process begins at once, one in this process
+    /// when its answer is taken.
+    pub(crate) fn tell(&mut self, request: Request) -> Result<Later, Failure> {
+        match &mut self.prefill {
+            Prefill::Here(_) => Ok(Later::Here(Box::new(request))),
+            Prefill::There(child) => child.tell(&request).map(Later::There),
+        }
+    }
+
+    /// Takes an answer of the prefill node.
+    pub(crate) async fn answer<T: DeserializeOwned>(&mut self, later: Later) -> Result<T, Failure> {
+        let value: Value = match (&mut self.prefill, later) {
+            (Prefill::Here(engine), Later::Here(request)) => engine
+                .run(*request)
+                .await
+                .map_err(failed("the prefill node"))?,
+            (Prefill::There(child), Later::There(pending)) => child.answer(pending).await?,
+            _ => return Err(Failure::Failed("an answer of another node".to_owned())),
+        };
+        serde_json::from_value(value).map_err(failed("an answer that was not expected"))
+    }
+
+    /// Writes the pattern of `seed` into these source pages.
+    pub(crate) async fn fill_source(&mut self, pages: &[u32], seed: u64) -> Result<(), Failure> {
+        let cells = Cells {
+            pool: POOL.to_owned(),
+            pages: Pages::List(pages.to_vec()),
+            seed,
+            index: 0,
+        };
+        self.ask::<Value>(Request::Fill(cells)).await.map(drop)
+    }
+
+    /// Starts sending rooms on the prefill node; all of them have to start.
+    pub(crate) async fn send(&mut self, send: Send) -> Result<(), Failure> {
+        let later = self.tell(Request::Send(send))?;
+        self.sent(later).await
+    }
+
+    /// Takes the answer to a `Send`.
+    pub(crate) async fn sent(&mut self, later: Later) -> Result<(), Failure> {
+        let started: Started = self.answer(later).await?;
+        match started.reasons.first() {
+            None => Ok(()),
+            Some(why) => Err(Failure::Failed(format!("cannot start a sender: {why}"))),
+        }
+    }
+
+    /// Waits for the outcomes of sending rooms and for their memory.
+    pub(crate) async fn waited(&mut self, first: u64, count: u64) -> Result<Waited, Failure> {
+        let wait = Request::Wait(Wait::sends(first, count));
+        let waited: Waited = self.ask(wait).await?;
+        all_over(waited)
     }
 
     /// Leases pages of the destination for writing.
     pub(crate) fn lease_destination(&self, pages: &[u32]) -> Result<WriteLease, Failure> {
-        lease(&self.destination, "destination", pages)
+        self.destination()?
+            .lease_write(pages)
+            .map_err(failed("cannot lease destination pages"))
     }
 
-    /// Counters of (prefill, decode).
-    pub(crate) async fn stats(&self) -> (NodeStats, NodeStats) {
-        (self.prefill.stats().await, self.decode.stats().await)
+    /// The destination pool.
+    pub(crate) fn destination(&self) -> Result<&Pool, Failure> {
+        let pool = self.destination.as_ref();
+        pool.ok_or_else(|| Failure::Failed("there is no destination pool".to_owned()))
     }
 
     /// Shuts both nodes down; a node that leaves something behind is a failure.
     pub(crate) async fn shut_down(self) -> Result<(), Failure> {
-        for (name, node) in [("decode", self.decode), ("prefill", self.prefill)] {
-            let report = node.shutdown().await;
-            if !report.drained || !report.leaked.is_empty() {
-                let count = report.leaked.len();
-                return Err(Failure::Failed(format!(
-                    "node {name} did not drain at shutdown; {count} rooms were left behind"
-                )));
-            }
+        shut_down("decode", &self.decode).await?;
+        match self.prefill {
+            Prefill::Here(engine) => shut_down("prefill", engine.node()).await,
+            Prefill::There(child) => child.stop().await,
         }
-        Ok(())
     }
+}
+
+/// Fails unless all rooms of a wait are over.
+pub(crate) fn all_over(waited: Waited) -> Result<Waited, Failure> {
+    if waited.timed_out + waited.unknown == 0 {
+        return Ok(waited);
+    }
+    Err(Failure::Failed(format!(
+        "{} senders did not end and {} were never started",
+        waited.timed_out, waited.unknown
+    )))
+}
+
+/// Fails unless all rooms of a wait are done.
+pub(crate) fn all_done(waited: &Waited) -> Result<(), Failure> {
+    match waited.reasons.first() {
+        None => Ok(()),
+        Some(why) => Err(Failure::Failed(format!("a sender ended: {why}"))),
+    }
+}
+
+async fn shut_down(name: &str, node: &Node) -> Result<(), Failure> {
+    let report = node.shutdown().await;
+    if report.drained && report.leaked.is_empty() {
+        return Ok(());
+    }
+    let count = report.leaked.len();
+    Err(Failure::Failed(format!(
+        "node {name} did not drain at shutdown; {count} rooms were left behind"
+    )))
+}
+
+async fn node(
+    name: &str,
+    setup: &Setup,
+    hub: &LocalHub,
+    listen: Option<&str>,
+    pool: Option<&Pool>,
+) -> Result<Node, Failure> {
+    let mut builder = Node::builder(name)
+        .shards(usize::from(setup.shards))
+        .lanes(usize::from(setup.lanes))
+        .limits(setup.limits.clone())
+        // Nothing here may end because a measurement takes its time.
+        .deadlines(Deadlines {
+            outcome: None,
+            ..Deadlines::default()
+        })
+        .net(Net {
+            listen: listen.into_iter().map(str::to_owned).collect(),
+            ..setup.net.net()
+        });
+    if setup.link == Link::Local {
+        builder = builder.hub(hub);
+    }
+    if let Some(pool) = pool {
+        builder = builder.pool(pool.clone());
+    }
+    builder
+        .start()
+        .await
+        .map_err(failed(&format!("cannot start node {name}")))
+}
+
+fn child_words(setup: &Setup, listen: Option<&str>) -> Vec<String> {
+    let mut words = vec![
+        "--name=prefill".to_owned(),
+        format!("--lanes={}", setup.lanes),
+        format!("--shards={}", setup.shards),
+        "--deadline=outcome=none".to_owned(),
+    ];
+    words.extend(listen.map(|address| format!("--listen={address}")));
+    if let Some(l) = &setup.layout {
+        let shape = format!("{}:{}:{}:{}", l.name, l.layers, l.pages, l.page_bytes);
+        words.push(format!("--pool={shape}"));
+    }
+    words.extend(settings::limit_words(&setup.limits));
+    words.extend(setup.net.words());
+    words
 }
 
 /// The one lease of a released room that had one.
@@ -152,30 +371,23 @@ pub(crate) fn require_done(outcome: Outcome, whose: &str) -> Result<(), Failure>
     }
 }
 
-/// The first cell whose bytes differ, if any. Both leases have the same number of pages.
-pub(crate) fn first_difference(from: &ReadLease, to: &WriteLease) -> Option<String> {
-    let layers = from.pool().layout().layers;
-    let cells = (0..layers).flat_map(|l| (0..from.pages().len()).map(move |i| (l, i)));
-    cells
-        .into_iter()
-        .find(|&(layer, i)| from.page(layer, i) != to.page(layer, i))
-        .map(|(layer, i)| format!("layer {layer}, page {i} of the request differs"))
-}
-
-/// Writes other bytes into every cell of a lease; they follow from `salt`, layer and place.
-pub(crate) fn stamp(lease: &mut WriteLease, salt: u64) {
-    let layers = lease.pool().layout().layers;
-    for layer in 0..layers {
-        for i in 0..lease.pages().len() {
-            let mut word = salt ^ (u64::from(layer) << 32 | i as u64);
-            for bytes in lease.page_mut(layer, i).chunks_mut(8) {
-                word = word
-                    .wrapping_mul(0x5851_f42d_4c95_7f2d)
-                    .wrapping_add(0x1405_7b7e_f767_814f);
-                bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+/// Fails unless every byte of the lease is the pattern of `seed`.
+pub(crate) fn require_pattern(lease: &WriteLease, seed: u64) -> Result<(), Failure> {
+    for layer in 0..lease.pool().layout().layers {
+        for (index, i) in (0..).zip(0..lease.pages().len()) {
+            let place = Place {
+                layer,
+                index,
+                offset: 0,
+            };
+            if !pattern::holds(lease.page(layer, i), seed, place) {
+                return Err(Failure::Failed(format!(
+                    "bytes were lost: layer {layer}, page {i} of the request differs"
+                )));
             }
         }
     }
+    Ok(())
 }
 
 fn touched_pool(layout: PoolLayout) -> Result<Pool, Failure> {
@@ -192,17 +404,4 @@ fn touched_pool(layout: PoolLayout) -> Result<Pool, Failure> {
     }
     drop(lease);
     Ok(pool)
-}
-
-fn lease(pool: &Option<Pool>, whose: &str, pages: &[u32]) -> Result<WriteLease, Failure> {
-    let pool = pool
-        .as_ref()
-        .ok_or_else(|| Failure::Failed(format!("there is no {whose} pool")))?;
-    pool.lease_write(pages)
-        .map_err(failed(&format!("cannot lease {whose} pages")))
-}
-
-/// The node kept a source lease that it had no reason to keep.
-pub(crate) fn source_kept() -> Failure {
-    Failure::Failed("the source lease of a request that is over did not come back".to_owned())
 }

@@ -1,18 +1,20 @@
 //! `kvroom bench`: what the runtime reaches, next to what the machine itself can do.
 //!
 //! ```text
-//!   args ─▶ workload ─▶ run_transfer | run_rooms | run_abort ─▶ report ─▶ table or JSON, bars
-//!                           └─ pair: two nodes of one process   └─ stats
+//!   args ─▶ ends, workload ─▶ run_transfer | run_rooms | run_latency | run_abort ─▶ report ─▶ table or JSON, bars
+//!                               └─ pair: two nodes, one process or two              └─ stats
 //! ```
 //!
 //! Rules: a ratio is always taken in one run, in turns with its yardstick. Nothing is reported that
 //! was not verified. Memory is measured in a fresh process for every count.
 
+mod ends;
 mod memcpy;
 mod perm;
 mod report;
 mod rss;
 mod run_abort;
+mod run_latency;
 mod run_rooms;
 mod run_transfer;
 mod stats;
@@ -33,6 +35,7 @@ pub(crate) fn run(args: BenchArgs) -> Result<Verdict, Failure> {
             let report = run_transfer::run(&args, &workload)?;
             finish(&report, &args, args.json)
         }
+        Bench::Latency(args) => finish(&run_latency::run(&args)?, &args, args.json),
         Bench::Abort(args) => finish(&run_abort::run(&args)?, &args, args.json),
     }
 }

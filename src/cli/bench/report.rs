@@ -1,8 +1,12 @@
 //! What the benches say: the JSON objects, the tables, and the bars they are held against.
 
-use super::super::args::{AbortArgs, RoomsArgs, TransferArgs};
+use super::super::args::{AbortArgs, LatencyArgs, RoomsArgs, TransferArgs};
 use super::super::exit::Failure;
+use super::super::pair::Link;
 use super::super::proc;
+use super::ends::Between;
+use super::run_latency;
+use super::run_transfer::Times;
 use super::stats::{Percentiles, Spread};
 use super::workload::Workload;
 use serde::{Deserialize, Serialize};
@@ -24,7 +28,8 @@ pub(crate) trait Report: Serialize + fmt::Display {
     reason = "GBps is the name that every program of these workloads uses"
 )]
 pub(crate) struct TransferReport {
-    fabric: &'static str,
+    #[serde(flatten)]
+    between: Between,
     workload: String,
     kind: &'static str,
     lanes: u16,
@@ -37,33 +42,46 @@ pub(crate) struct TransferReport {
     us: Spread,
     memcpy_GBps: f64,
     ratio_memcpy: f64,
+    raw_GBps: Option<Spread>,
+    ratio_raw_tcp: Option<f64>,
+    ratio_raw_tcp_pairs: Option<f64>,
 }
 
 impl TransferReport {
-    /// Of the times of `rooms` and of the `plain` copies that were taken in turns with them.
+    /// Of rooms, and of plain copies and raw TCP that were taken in turns with them.
     pub(crate) fn new(
         args: &TransferArgs,
+        between: Between,
         w: &Workload,
-        rooms: &[Duration],
-        plain: &[Duration],
+        times: &Times,
     ) -> Result<TransferReport, Failure> {
         let rates = |times: &[Duration]| {
             let rate = |t: &Duration| w.request_bytes() as f64 / t.as_secs_f64() / 1e9;
             spread(times.iter().map(rate).collect())
         };
-        let (moved, copied) = (rates(rooms)?, rates(plain)?);
+        let (moved, copied) = (rates(&times.rooms)?, rates(&times.memcpy)?);
+        let (mut raw, mut pairs) = (None, None);
+        if !times.raw.is_empty() {
+            raw = Some(rates(&times.raw)?);
+            let both = times.rooms.iter().zip(&times.raw);
+            let ratios = both.map(|(room, raw)| raw.as_secs_f64() / room.as_secs_f64());
+            pairs = Some(spread(ratios.collect())?.median);
+        }
         Ok(TransferReport {
-            fabric: args.fabric.name(),
+            between,
             workload: w.name.clone(),
             kind: w.kind.name(),
-            lanes: args.lanes,
-            reps: rooms.len(),
+            lanes: args.ends.lanes,
+            reps: times.rooms.len(),
             bytes: w.request_bytes(),
             verified: true,
             GBps: moved,
-            us: spread(rooms.iter().map(micros).collect())?,
+            us: spread(times.rooms.iter().map(micros).collect())?,
             memcpy_GBps: copied.median,
             ratio_memcpy: moved.median / copied.median,
+            raw_GBps: raw,
+            ratio_raw_tcp: raw.map(|raw| moved.median / raw.median),
+            ratio_raw_tcp_pairs: pairs,
         })
     }
 }
@@ -71,9 +89,11 @@ impl TransferReport {
 impl Report for TransferReport {
     type Bars = TransferArgs;
     fn unmet(&self, bars: &TransferArgs) -> Vec<String> {
-        at_least("ratio_memcpy", self.ratio_memcpy, bars.require_ratio)
-            .into_iter()
-            .collect()
+        let memcpy = at_least("ratio_memcpy", self.ratio_memcpy, bars.require_ratio);
+        // Without a ratio the bar is not met.
+        let raw = self.ratio_raw_tcp.unwrap_or(f64::NAN);
+        let raw = at_least("ratio_raw_tcp", raw, bars.require_ratio_raw);
+        memcpy.into_iter().chain(raw).collect()
     }
 }
 
@@ -83,11 +103,17 @@ impl fmt::Display for TransferReport {
         writeln!(
             f,
             "{} over {}, {size} a request",
-            self.workload, self.fabric
+            self.workload, self.between
         )?;
         writeln!(f, "  kvroom   {} GB/s", Triple(&self.GBps))?;
         writeln!(f, "  memcpy   {:.2} GB/s", self.memcpy_GBps)?;
         writeln!(f, "  ratio    {:.3}", self.ratio_memcpy)?;
+        if let (Some(raw), Some(ratio), Some(pairs)) =
+            (&self.raw_GBps, self.ratio_raw_tcp, self.ratio_raw_tcp_pairs)
+        {
+            writeln!(f, "  raw TCP  {} GB/s", Triple(raw))?;
+            writeln!(f, "  ratio    {ratio:.3}, median of pairs {pairs:.3}")?;
+        }
         writeln!(f, "  time     {} µs", Triple(&self.us))?;
         let lanes = if self.lanes == 1 { "lane" } else { "lanes" };
         writeln!(
@@ -125,18 +151,22 @@ impl Idle {
 /// Result of `bench rooms`.
 #[derive(Debug, Serialize)]
 pub(crate) struct RoomsReport {
+    processes: u8,
+    transport: &'static str,
     shards: u16,
     reps: usize,
     rooms_per_rep: u64,
     rooms_per_s: f64,
     rooms_per_s_spread: Spread,
-    bytes_per_idle_room: f64,
+    bytes_per_idle_room: Option<f64>,
     idle: Vec<Idle>,
 }
 
 impl RoomsReport {
     /// Of repetitions of `rooms_per_rep` rooms on one shard, and of the idle counts.
     pub(crate) fn new(
+        processes: u8,
+        link: Link,
         rooms_per_rep: u64,
         times: &[Duration],
         idle: Vec<Idle>,
@@ -145,12 +175,14 @@ impl RoomsReport {
         let rates = spread(times.iter().map(rate).collect())?;
         let per_room: Vec<f64> = idle.iter().map(|i| i.bytes_per_room).collect();
         Ok(RoomsReport {
+            processes,
+            transport: link.name(),
             shards: 1,
             reps: times.len(),
             rooms_per_rep,
             rooms_per_s: rates.median,
             rooms_per_s_spread: rates,
-            bytes_per_idle_room: spread(per_room)?.max,
+            bytes_per_idle_room: Spread::of(&per_room).map(|s| s.max),
             idle,
         })
     }
@@ -162,7 +194,7 @@ impl Report for RoomsReport {
         let rate = at_least("rooms_per_s", self.rooms_per_s, bars.require_rate);
         let bytes = at_most(
             "bytes_per_idle_room",
-            self.bytes_per_idle_room,
+            self.bytes_per_idle_room.unwrap_or(f64::NAN),
             bars.require_bytes,
         );
         rate.into_iter().chain(bytes).collect()
@@ -171,7 +203,16 @@ impl Report for RoomsReport {
 
 impl fmt::Display for RoomsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "whole rooms without data, one shard a node")?;
+        let processes = if self.processes == 1 {
+            "one process"
+        } else {
+            "two processes"
+        };
+        writeln!(
+            f,
+            "whole rooms without data over {} in {processes}, one shard a node",
+            self.transport
+        )?;
         writeln!(f, "  {} rooms/s", Triple(&self.rooms_per_s_spread))?;
         for i in &self.idle {
             let (rooms, bytes) = (i.rooms, i.bytes_per_room);
@@ -189,6 +230,63 @@ impl fmt::Display for RoomsReport {
     }
 }
 
+/// Times of one small room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LatencyTimes {
+    /// Until the outcome was known.
+    pub(crate) done: Duration,
+    /// Until the destination's lease was back.
+    pub(crate) released: Duration,
+}
+
+/// Result of `bench latency`.
+#[derive(Debug, Serialize)]
+pub(crate) struct LatencyReport {
+    #[serde(flatten)]
+    between: Between,
+    lanes: u16,
+    reps: usize,
+    page_bytes: u64,
+    done_us: Percentiles,
+    released_us: Percentiles,
+}
+
+impl LatencyReport {
+    /// Of rooms one after the other.
+    pub(crate) fn new(
+        args: &LatencyArgs,
+        between: Between,
+        times: &[LatencyTimes],
+    ) -> Result<LatencyReport, Failure> {
+        Ok(LatencyReport {
+            between,
+            lanes: args.ends.lanes,
+            reps: times.len(),
+            page_bytes: run_latency::PAGE_BYTES,
+            done_us: percentiles(times, |t| t.done)?,
+            released_us: percentiles(times, |t| t.released)?,
+        })
+    }
+}
+
+impl Report for LatencyReport {
+    type Bars = LatencyArgs;
+    fn unmet(&self, bars: &LatencyArgs) -> Vec<String> {
+        at_most("p50 of done_us", self.done_us.p50, bars.require_p50_us)
+            .into_iter()
+            .collect()
+    }
+}
+
+impl fmt::Display for LatencyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let page = proc::bytes(self.page_bytes);
+        writeln!(f, "one page of {page} over {}", self.between)?;
+        rows(f, &[("done", self.done_us), ("released", self.released_us)])?;
+        writeln!(f, "  {} rooms, one after the other", self.reps)
+    }
+}
+
 /// Times of one abort.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AbortTimes {
@@ -203,7 +301,8 @@ pub(crate) struct AbortTimes {
 /// Result of `bench abort`.
 #[derive(Debug, Serialize)]
 pub(crate) struct AbortReport {
-    fabric: &'static str,
+    #[serde(flatten)]
+    between: Between,
     lanes: u16,
     reps: usize,
     request_bytes: u64,
@@ -219,6 +318,7 @@ impl AbortReport {
     /// Of aborts of requests of `request_bytes`.
     pub(crate) fn new(
         args: &AbortArgs,
+        between: Between,
         request_bytes: u64,
         times: &[AbortTimes],
     ) -> Result<AbortReport, Failure> {
@@ -230,18 +330,14 @@ impl AbortReport {
                 proc::bytes(Self::QUEUED_BYTES)
             )));
         }
-        let percentiles = |pick: fn(&AbortTimes) -> Duration| {
-            let values: Vec<f64> = times.iter().map(|t| micros(&pick(t))).collect();
-            Percentiles::of(&values).ok_or_else(nothing)
-        };
         Ok(AbortReport {
-            fabric: args.fabric.name(),
-            lanes: args.lanes,
+            between,
+            lanes: args.ends.lanes,
             reps: times.len(),
             request_bytes,
             queued_bytes_min,
-            abort_to_answer_us: percentiles(|t| t.answer)?,
-            abort_to_reusable_us: percentiles(|t| t.reusable)?,
+            abort_to_answer_us: percentiles(times, |t| t.answer)?,
+            abort_to_reusable_us: percentiles(times, |t| t.reusable)?,
         })
     }
 }
@@ -262,22 +358,54 @@ impl fmt::Display for AbortReport {
         writeln!(
             f,
             "abort by the receiver over {}, {queued} or more queued",
-            self.fabric
+            self.between
         )?;
-        writeln!(f, "  µs            p50        p90        p99        max")?;
-        let rows = [
-            ("answer", self.abort_to_answer_us),
-            ("reusable", self.abort_to_reusable_us),
-        ];
-        for (name, p) in rows {
-            let (p50, p90, p99, max) = (p.p50, p.p90, p.p99, p.max);
-            writeln!(
-                f,
-                "  {name:<8} {p50:>10.1} {p90:>10.1} {p99:>10.1} {max:>10.1}"
-            )?;
-        }
+        rows(
+            f,
+            &[
+                ("answer", self.abort_to_answer_us),
+                ("reusable", self.abort_to_reusable_us),
+            ],
+        )?;
         writeln!(f, "  {} aborts", self.reps)
     }
+}
+
+impl fmt::Display for Between {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.fabric)?;
+        let (Some(connections), Some(congestion)) = (self.connections, &self.congestion) else {
+            return Ok(());
+        };
+        let processes = if self.processes == 1 {
+            "one process"
+        } else {
+            "two processes"
+        };
+        write!(
+            f,
+            " ({processes}, {} sockets, {connections} for large pieces, TCP with {congestion})",
+            self.transport
+        )
+    }
+}
+
+/// A table of percentiles.
+fn rows(f: &mut fmt::Formatter<'_>, rows: &[(&str, Percentiles)]) -> fmt::Result {
+    writeln!(f, "  µs            p50        p90        p99        max")?;
+    for (name, p) in rows {
+        let (p50, p90, p99, max) = (p.p50, p.p90, p.p99, p.max);
+        writeln!(
+            f,
+            "  {name:<8} {p50:>10.1} {p90:>10.1} {p99:>10.1} {max:>10.1}"
+        )?;
+    }
+    Ok(())
+}
+
+fn percentiles<T>(times: &[T], pick: fn(&T) -> Duration) -> Result<Percentiles, Failure> {
+    let values: Vec<f64> = times.iter().map(|t| micros(&pick(t))).collect();
+    Percentiles::of(&values).ok_or_else(nothing)
 }
 
 struct Triple<'a>(&'a Spread);

@@ -18,6 +18,28 @@ fn transfer_args(line: &str) -> TransferArgs {
     args
 }
 
+fn local() -> Between {
+    Between {
+        fabric: "local",
+        processes: 1,
+        transport: "local",
+        connections: None,
+        congestion: None,
+        payload_crc: None,
+    }
+}
+
+fn tcp() -> Between {
+    Between {
+        fabric: "tcp",
+        processes: 2,
+        transport: "tcp",
+        connections: Some(2),
+        congestion: Some("bbr".to_owned()),
+        payload_crc: Some(false),
+    }
+}
+
 fn keys(value: &Value) -> Vec<&str> {
     value
         .as_object()
@@ -32,13 +54,12 @@ fn a_transfer_report_holds_the_documented_keys_and_the_ratio_of_medians() {
     let args = transfer_args("transfer --require-ratio 0.85");
     let w = super::super::workload::find("b_32x512x16K").unwrap();
     let ms = |n| Duration::from_millis(n);
-    let report = TransferReport::new(
-        &args,
-        &w,
-        &[ms(40), ms(50), ms(80)],
-        &[ms(25), ms(25), ms(99)],
-    )
-    .unwrap();
+    let mut times = Times {
+        rooms: vec![ms(40), ms(50), ms(80)],
+        raw: vec![],
+        memcpy: vec![ms(25), ms(25), ms(99)],
+    };
+    let report = TransferReport::new(&args, local(), &w, &times).unwrap();
     let value = serde_json::to_value(&report).unwrap();
     let mut expected = vec![
         "GBps",
@@ -47,7 +68,15 @@ fn a_transfer_report_holds_the_documented_keys_and_the_ratio_of_medians() {
         "kind",
         "lanes",
         "memcpy_GBps",
+        "processes",
+        "transport",
+        "connections",
+        "congestion",
+        "payload_crc",
+        "raw_GBps",
         "ratio_memcpy",
+        "ratio_raw_tcp",
+        "ratio_raw_tcp_pairs",
         "reps",
         "us",
         "verified",
@@ -72,6 +101,25 @@ fn a_transfer_report_holds_the_documented_keys_and_the_ratio_of_medians() {
             .to_string()
             .contains("b_32x512x16K over local, 256.0 MiB a request")
     );
+    assert!(value["ratio_raw_tcp"].is_null() && value["congestion"].is_null());
+
+    times.raw = vec![ms(20), ms(45), ms(80)];
+    let report = TransferReport::new(&args, tcp(), &w, &times).unwrap();
+    let value = serde_json::to_value(&report).unwrap();
+    assert!((value["ratio_raw_tcp"].as_f64().unwrap() - 0.9).abs() < 1e-9);
+    assert!((value["ratio_raw_tcp_pairs"].as_f64().unwrap() - 0.9).abs() < 1e-9);
+    assert_eq!(value["congestion"], "bbr");
+    assert_eq!(keys(&value["raw_GBps"]).len(), 3);
+    let bars = transfer_args("transfer --fabric tcp --require-ratio-raw 0.95");
+    assert_eq!(
+        report.unmet(&bars),
+        ["ratio_raw_tcp is 0.900, required is at least 0.95"]
+    );
+    let table = report.to_string();
+    assert!(
+        table.contains("tcp (two processes, tcp sockets, 2 for large pieces, TCP with bbr)"),
+        "{table}"
+    );
 }
 
 #[test]
@@ -81,7 +129,7 @@ fn idle_memory_is_reported_at_its_worst_count() {
         Idle::new(1_000, 1_000, 2_001_000, 1),
     ];
     let second = Duration::from_secs(1);
-    let report = RoomsReport::new(70_000, &[second, second / 2], idle).unwrap();
+    let report = RoomsReport::new(1, Link::Local, 70_000, &[second, second / 2], idle).unwrap();
     let value = serde_json::to_value(&report).unwrap();
     assert_eq!(value["bytes_per_idle_room"], json!(3_000.0));
     assert_eq!(value["rooms_per_s"], json!(105_000.0));
@@ -90,6 +138,29 @@ fn idle_memory_is_reported_at_its_worst_count() {
         panic!()
     };
     assert_eq!(report.unmet(&bars).len(), 2);
+    let without = RoomsReport::new(2, Link::Unix, 70_000, &[second], vec![]).unwrap();
+    let value = serde_json::to_value(&without).unwrap();
+    assert!(value["bytes_per_idle_room"].is_null());
+    assert_eq!(value["transport"], "unix");
+}
+
+#[test]
+fn a_latency_report_is_held_against_the_median_of_done() {
+    let Bench::Latency(args) = bench("latency --require-p50-us 150") else {
+        panic!()
+    };
+    let us = |done: u64| LatencyTimes {
+        done: Duration::from_micros(done),
+        released: Duration::from_micros(2 * done),
+    };
+    let report = LatencyReport::new(&args, tcp(), &[us(140), us(151), us(900)]).unwrap();
+    let value = serde_json::to_value(&report).unwrap();
+    assert!((value["done_us"]["p50"].as_f64().unwrap() - 151.0).abs() < 1e-6);
+    assert!((value["released_us"]["max"].as_f64().unwrap() - 1_800.0).abs() < 1e-6);
+    assert_eq!(
+        report.unmet(&args),
+        ["p50 of done_us is 151.000, required is at most 150"]
+    );
 }
 
 #[test]
@@ -104,12 +175,18 @@ fn an_abort_with_too_little_queued_does_not_count() {
     };
     let few = AbortReport::new(
         &args,
+        local(),
         256 << 20,
         &[one(64 << 20, 9), one((64 << 20) - 1, 9)],
     );
     assert!(few.unwrap_err().to_string().contains("64.0 MiB are needed"));
-    let slow =
-        AbortReport::new(&args, 256 << 20, &[one(64 << 20, 9), one(64 << 20, 1_500)]).unwrap();
+    let slow = AbortReport::new(
+        &args,
+        local(),
+        256 << 20,
+        &[one(64 << 20, 9), one(64 << 20, 1_500)],
+    )
+    .unwrap();
     assert_eq!(slow.unmet(&args).len(), 1);
     let value = serde_json::to_value(&slow).unwrap();
     assert_eq!(keys(&value["abort_to_reusable_us"]).len(), 4);

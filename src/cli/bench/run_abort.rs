@@ -2,11 +2,14 @@
 
 use super::super::args::AbortArgs;
 use super::super::exit::Failure;
-use super::super::pair::{self, Pair, Setup};
+use super::super::node::protocol::{Pages, Send};
+use super::super::pair::{self, POOL, Pair};
 use super::super::proc;
+use super::ends::Checked;
 use super::report::{AbortReport, AbortTimes};
 use super::workload::{self, Workload};
-use kvroom::{Chunk, Limits, Outcome, ReadLease, RoomId, WriteLease};
+use kvroom::{Limits, Outcome, RoomId, WriteLease};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The request: 256 MiB in pages of 16 KiB.
@@ -14,9 +17,13 @@ const WORKLOAD: &str = "b_32x512x16K";
 const WARM_UPS: u32 = 10;
 /// How long the first piece of a request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+const SEED: u64 = 3;
+/// What the first word of the request is set to before each repetition; the pattern has others.
+const MARK: [u8; 8] = [0xee; 8];
 
 /// Measures the aborts.
 pub(crate) fn run(args: &AbortArgs) -> Result<AbortReport, Failure> {
+    let ends = Checked::of(&args.ends)?;
     let w = workload::find(WORKLOAD).map_err(|e| Failure::Failed(e.to_string()))?;
     // Pools no larger than the request: the rest would only take memory.
     let w = Workload {
@@ -24,72 +31,51 @@ pub(crate) fn run(args: &AbortArgs) -> Result<AbortReport, Failure> {
         ..w
     };
     proc::require_memory("bench abort", 2 * w.pool_bytes())?;
-    let times = pair::block_on(measure(args, &w))?;
-    AbortReport::new(args, w.request_bytes(), &times)
+    let times = pair::block_on(measure(args, &ends, &w))?;
+    AbortReport::new(args, ends.between, w.request_bytes(), &times)
 }
 
-async fn measure(args: &AbortArgs, w: &Workload) -> Result<Vec<AbortTimes>, Failure> {
+async fn measure(
+    args: &AbortArgs,
+    ends: &Checked,
+    w: &Workload,
+) -> Result<Vec<AbortTimes>, Failure> {
     let layout = pair::layout(w.layers, w.pool_pages, w.page_bytes);
-    let setup = Setup {
-        layout: Some(layout),
-        lanes: args.lanes,
-        limits: Limits::default(),
-    };
-    let pair = Pair::start(setup).await?;
-    let mut source = pair.lease_source(&w.source_slots())?.into_read();
+    let mut pair = Pair::start(ends.setup(Some(layout), Limits::default())).await?;
+    pair.fill_source(&w.source_slots(), SEED).await?;
     let mut destination = pair.lease_destination(&w.destination_slots())?;
     let mut all = Vec::new();
     for rep in 0..WARM_UPS + args.reps {
         let times;
-        (times, source, destination) = abort_once(&pair, rep, source, destination).await?;
+        (times, destination) = abort_once(&mut pair, w, rep, destination).await?;
         if rep >= WARM_UPS {
             all.push(times);
         }
     }
-    drop((source, destination));
+    drop(destination);
     pair.shut_down().await?;
     Ok(all)
 }
 
-/// Starts a request, waits until some of it has been copied, aborts; gives the leases back.
+/// Starts a request, waits until some of it has landed, aborts; gives the lease back.
 async fn abort_once(
-    pair: &Pair,
+    pair: &mut Pair,
+    w: &Workload,
     rep: u32,
-    source: ReadLease,
-    destination: WriteLease,
-) -> Result<(AbortTimes, ReadLease, WriteLease), Failure> {
-    let id = RoomId(u64::from(rep));
-    let tokens = source.pages().len() as u64;
-    let before = copied(pair).await;
-    let receiver = pair
-        .decode
-        .receive(id)
-        .from(&pair.sender)
-        .into(destination)
-        .start()
-        .await;
+    mut destination: WriteLease,
+) -> Result<(AbortTimes, WriteLease), Failure> {
+    let id = u64::from(rep);
+    destination.page_mut(0, 0)[..MARK.len()].copy_from_slice(&MARK);
+    let send = Send {
+        pool: Some(POOL.to_owned()),
+        pages: Some(Pages::List(w.source_slots())),
+        ..Send::empty(id, 1)
+    };
+    pair.send(send).await?;
+    let receiver = pair.decode.receive(RoomId(id)).from(&pair.sender);
+    let receiver = receiver.into(destination).start().await;
     let receiver = receiver.map_err(pair::failed("cannot start a receiver"))?;
-    let sender = pair.prefill.send(id).start().await;
-    let sender = sender.map_err(pair::failed("cannot start a sender"))?;
-    let slot = sender
-        .reserve()
-        .await
-        .map_err(pair::failed("cannot reserve a chunk"))?;
-    let chunk = Chunk::tokens(0..tokens).pages(source);
-    let pushed = slot
-        .push(chunk)
-        .map_err(pair::failed("cannot push a chunk"))?;
-    sender
-        .finish(tokens, None)
-        .map_err(pair::failed("cannot finish the request"))?;
-    let pushed_at = Instant::now();
-    while copied(pair).await == before {
-        if pushed_at.elapsed() > PATIENCE {
-            return Err(Failure::Failed(format!(
-                "nothing was copied within {PATIENCE:?}"
-            )));
-        }
-    }
+    until_something_landed(pair, w)?;
 
     let aborted_at = Instant::now();
     receiver.abort("measured");
@@ -105,19 +91,31 @@ async fn abort_once(
     }
     let queued_bytes = released.landed.wanted.saturating_sub(released.landed.bytes);
     let destination = pair::only_lease(released, "receiver")?;
-    let source = pushed.released().await.ok_or_else(pair::source_kept)?;
-    Ok((
-        AbortTimes {
-            answer,
-            reusable,
-            queued_bytes,
-        },
-        source,
-        destination,
-    ))
+    // The source's pages have to be free before the next request takes them.
+    pair.waited(id, 1).await?;
+    let times = AbortTimes {
+        answer,
+        reusable,
+        queued_bytes,
+    };
+    Ok((times, destination))
 }
 
-async fn copied(pair: &Pair) -> u64 {
-    let (prefill, decode) = pair.stats().await;
-    prefill.bytes_copied + decode.bytes_copied
+/// Looks at the request's first bytes until they change: that asks nothing of either node.
+fn until_something_landed(pair: &Pair, w: &Workload) -> Result<(), Failure> {
+    let pool = pair.destination()?;
+    let first = w.destination_slots().first().copied().unwrap_or_default();
+    let started = Instant::now();
+    let mut word = MARK;
+    while word == MARK {
+        if started.elapsed() > PATIENCE {
+            return Err(Failure::Failed(format!(
+                "nothing had landed within {PATIENCE:?}"
+            )));
+        }
+        thread::yield_now();
+        pool.observe(0, first, &mut word)
+            .map_err(pair::failed("cannot look at a destination page"))?;
+    }
+    Ok(())
 }

@@ -2,12 +2,14 @@
 
 use super::super::args::RoomsArgs;
 use super::super::exit::{Failure, Verdict};
+use super::super::node::protocol::{Request, Send, Wait, Waited};
 use super::super::output;
-use super::super::pair::{self, Pair, Setup};
+use super::super::pair::{self, Link, Pair, Setup};
 use super::super::proc;
+use super::ends;
 use super::report::{Idle, RoomsReport};
 use super::rss;
-use kvroom::{Limits, ReceiveRoom, RoomId, SendRoom, StartError, Which};
+use kvroom::{Limits, Node, ReceiveRoom, RoomId, SendRoom, StartError, Which};
 use std::env;
 use std::ops::Range;
 use std::process::{Command, Stdio};
@@ -26,14 +28,19 @@ pub(crate) fn run(args: &RoomsArgs) -> Result<Verdict, Failure> {
         output::print_json(&pair::block_on(idle_memory(rooms))?)?;
         return Ok(Verdict::Met);
     }
-    let idle = args
-        .rooms
-        .iter()
-        .map(|&n| idle_in_a_fresh_process(n))
-        .collect::<Result<_, _>>()?;
-    let times = pair::block_on(rates(args.rate_rooms, args.reps))?;
+    let link = ends::of_rooms(args);
+    let mut idle = Vec::new();
+    if link == Link::Local {
+        for &rooms in &args.rooms {
+            idle.push(idle_in_a_fresh_process(rooms)?);
+        }
+    } else if args.require_bytes.is_some() {
+        let text = "--require-bytes is for rooms within one process and without --transport";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    let times = pair::block_on(rates(args, link))?;
     super::finish(
-        &RoomsReport::new(args.rate_rooms, &times, idle)?,
+        &RoomsReport::new(args.processes, link, args.rate_rooms, &times, idle)?,
         args,
         args.json,
     )
@@ -78,7 +85,7 @@ async fn idle_memory(rooms: u64) -> Result<Idle, Failure> {
     }
     let idle = rss::settled(PATIENCE)?;
     pair.decode.abort_where(Which::All, "measured").await;
-    pair.prefill.abort_where(Which::All, "measured").await;
+    prefill(&pair)?.abort_where(Which::All, "measured").await;
     for (receivers, senders) in held {
         for room in receivers {
             room.outcome().await;
@@ -94,12 +101,24 @@ async fn idle_memory(rooms: u64) -> Result<Idle, Failure> {
     Ok(Idle::new(rooms, before, idle, after))
 }
 
-async fn rates(rooms: u64, reps: u32) -> Result<Vec<Duration>, Failure> {
-    let pair = pair_for(rooms).await?;
+async fn rates(args: &RoomsArgs, link: Link) -> Result<Vec<Duration>, Failure> {
+    let rooms = args.rate_rooms;
+    let apart = args.processes == 2;
+    let setup = Setup {
+        link,
+        apart,
+        ..Setup::local(None, limits(rooms + 2 * BATCH))
+    };
+    let mut pair = Pair::start(setup).await?;
     let mut times = Vec::new();
-    for rep in 0..=u64::from(reps) {
+    for rep in 0..=u64::from(args.reps) {
+        let ids = rep * rooms..(rep + 1) * rooms;
         let started = Instant::now();
-        whole_rooms(&pair, rep * rooms..(rep + 1) * rooms).await?;
+        if apart {
+            whole_rooms_apart(&mut pair, ids).await?;
+        } else {
+            whole_rooms(&pair, ids).await?;
+        }
         // The first one warms up.
         if rep > 0 {
             times.push(started.elapsed());
@@ -107,6 +126,49 @@ async fn rates(rooms: u64, reps: u32) -> Result<Vec<Duration>, Failure> {
     }
     pair.shut_down().await?;
     Ok(times)
+}
+
+/// As [`whole_rooms`], with the senders in another process: a command starts a batch of them before
+/// its receivers start here, and another one waits for them beside the receivers.
+async fn whole_rooms_apart(pair: &mut Pair, ids: Range<u64>) -> Result<(), Failure> {
+    let mut last = None;
+    let mut pending = Vec::new();
+    let mut batches = batches(ids).peekable();
+    let mut told = match batches.peek() {
+        Some(first) => Some(tell(pair, first)?),
+        None => None,
+    };
+    while let Some(batch) = batches.next() {
+        let mine = told.take();
+        if let Some(next) = batches.peek() {
+            told = Some(tell(pair, next)?);
+        }
+        let receives = batch
+            .clone()
+            .map(|id| pair.decode.receive(RoomId(id)).from(&pair.sender).total(0));
+        let receivers = all(pair.decode.start_receives(receives.collect()).await)?;
+        if let Some(mine) = mine {
+            pair.sent(mine).await?;
+        }
+        let wait = Wait::sends(batch.start, batch.end - batch.start);
+        pending.push(pair.tell(Request::Wait(wait))?);
+        if let Some(before) = last.replace(receivers) {
+            wait_receivers(before).await?;
+        }
+    }
+    if let Some(receivers) = last {
+        wait_receivers(receivers).await?;
+    }
+    for one in pending {
+        let waited: Waited = pair.answer(one).await?;
+        pair::all_done(&pair::all_over(waited)?)?;
+    }
+    Ok(())
+}
+
+fn tell(pair: &mut Pair, ids: &Range<u64>) -> Result<pair::Later, Failure> {
+    let send = Send::empty(ids.start, ids.end - ids.start);
+    pair.tell(Request::Send(send))
 }
 
 /// Takes rooms from start to both outcomes. The next batch is started before the last one is
@@ -136,18 +198,24 @@ async fn start(pair: &Pair, ids: Range<u64>) -> Result<Batch, Failure> {
         .clone()
         .map(|id| pair.decode.receive(RoomId(id)).from(&pair.sender).total(0));
     let receivers = all(pair.decode.start_receives(receives.collect()).await)?;
-    let sends = ids.map(|id| pair.prefill.send(RoomId(id)));
-    let senders = all(pair.prefill.start_sends(sends.collect()).await)?;
+    let prefill = prefill(pair)?;
+    let sends = ids.map(|id| prefill.send(RoomId(id)));
+    let senders = all(prefill.start_sends(sends.collect()).await)?;
     Ok((receivers, senders))
 }
 
 /// Backwards: the last room of a batch is done last, so the driver sleeps once and not at every room.
 async fn wait((receivers, senders): Batch) -> Result<(), Failure> {
-    for room in receivers.into_iter().rev() {
-        pair::require_done(room.outcome().await, "receiver")?;
-    }
+    wait_receivers(receivers).await?;
     for room in senders.into_iter().rev() {
         pair::require_done(room.outcome().await, "sender")?;
+    }
+    Ok(())
+}
+
+async fn wait_receivers(receivers: Vec<ReceiveRoom>) -> Result<(), Failure> {
+    for room in receivers.into_iter().rev() {
+        pair::require_done(room.outcome().await, "receiver")?;
     }
     Ok(())
 }
@@ -166,14 +234,14 @@ fn batches(ids: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         .map(move |first| first..(first + BATCH).min(end))
 }
 
-/// A pair that holds `rooms` rooms at once on each side, and two batches more.
+/// A pair of this process that holds `rooms` rooms at once on each side, and two batches more.
 async fn pair_for(rooms: u64) -> Result<Pair, Failure> {
-    Pair::start(Setup {
-        layout: None,
-        lanes: 1,
-        limits: limits(rooms + 2 * BATCH),
-    })
-    .await
+    Pair::start(Setup::local(None, limits(rooms + 2 * BATCH))).await
+}
+
+fn prefill(pair: &Pair) -> Result<&Node, Failure> {
+    let elsewhere = || Failure::Failed("the prefill node is in another process".to_owned());
+    pair.prefill().ok_or_else(elsewhere)
 }
 
 fn limits(rooms: u64) -> Limits {

@@ -64,6 +64,17 @@ pub(crate) struct Pidfd {
     pub(crate) detail: String,
 }
 
+/// Congestion controls of TCP.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Tcp {
+    /// The one that a socket has if nothing is said.
+    pub(crate) congestion: Option<String>,
+    /// Those that are loaded.
+    pub(crate) available: Option<Vec<String>>,
+    /// Those that a process without privilege may choose.
+    pub(crate) allowed: Option<Vec<String>>,
+}
+
 /// All of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
@@ -73,6 +84,7 @@ pub(crate) struct Machine {
     pub(crate) huge_pages: HugePages,
     pub(crate) dev_shm: DevShm,
     pub(crate) pidfd: Pidfd,
+    pub(crate) tcp: Tcp,
 }
 
 /// Looks at this machine.
@@ -99,6 +111,24 @@ pub(crate) fn look() -> Machine {
         },
         huge_pages: huge_pages(&meminfo, thp.as_deref()),
         dev_shm: dev_shm(proc::text("/proc/mounts").as_deref()),
+        tcp: tcp(),
+    }
+}
+
+fn tcp() -> Tcp {
+    let words = |which: &str| {
+        let text = proc::text(&format!("/proc/sys/net/ipv4/tcp_{which}"))?;
+        Some(
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+        )
+    };
+    let current = words("congestion_control");
+    Tcp {
+        congestion: current.and_then(|w| w.into_iter().next()),
+        available: words("available_congestion_control"),
+        allowed: words("allowed_congestion_control"),
     }
 }
 

@@ -4,7 +4,7 @@
 //!   machine (/proc, /sys) ─┐
 //!   build   (cfg)          ├─▶ Findings ─▶ checks ─▶ table or JSON, exit code
 //!   libraries (files)      │
-//!   self_test (a room)     ┘
+//!   self_test (rooms)      ┘
 //! ```
 //!
 //! Rules: looking changes nothing and loads nothing. What cannot be found out is said to be unknown
@@ -23,7 +23,7 @@ use super::output;
 
 /// Examines the machine and prints what was found.
 pub(crate) fn run(args: &DoctorArgs) -> Result<Verdict, Failure> {
-    let report = report::Report::of(machine::look(), libraries::look(), &self_test::self_test());
+    let report = report::Report::of(machine::look(), libraries::look(), &self_test::self_tests());
     if args.json {
         output::print_json(&report)?;
     } else {

@@ -1,8 +1,8 @@
 //! What was found, in the shape of `--json`, and which of it is required.
 
 use super::libraries;
-use super::machine::{Cpu, DevShm, HugePages, Machine, Memory, Os, Pidfd};
-use super::self_test::SelfTest;
+use super::machine::{Cpu, DevShm, HugePages, Machine, Memory, Os, Pidfd, Tcp};
+use super::self_test::{SelfTest, SelfTests};
 use serde::Serialize;
 
 /// Everything that `doctor` says. Field names and order are those of `--json`.
@@ -16,6 +16,7 @@ pub(crate) struct Report {
     pub(crate) dev_shm: DevShm,
     pub(crate) pidfd: Pidfd,
     pub(crate) build: Build,
+    pub(crate) tcp: Tcp,
     pub(crate) fabrics: Vec<Fabric>,
     pub(crate) libraries: Vec<Library>,
     pub(crate) checks: Vec<Check>,
@@ -89,9 +90,9 @@ pub(crate) struct Check {
 
 impl Report {
     /// Puts together what was found and judges it.
-    pub(crate) fn of(m: Machine, found: Vec<libraries::Library>, self_test: &SelfTest) -> Report {
+    pub(crate) fn of(m: Machine, found: Vec<libraries::Library>, tests: &SelfTests) -> Report {
         let build = build();
-        let fabrics = fabrics(self_test);
+        let fabrics = fabrics(tests);
         let checks = checks(&m, &build, &fabrics);
         Report {
             version: env!("CARGO_PKG_VERSION"),
@@ -103,6 +104,7 @@ impl Report {
             dev_shm: m.dev_shm,
             pidfd: m.pidfd,
             build,
+            tcp: m.tcp,
             fabrics,
             libraries: found.into_iter().map(library).collect(),
             checks,
@@ -132,18 +134,28 @@ fn build() -> Build {
     }
 }
 
-fn fabrics(self_test: &SelfTest) -> Vec<Fabric> {
-    let (state, detail) = match self_test {
-        SelfTest::Passed(how) => (State::Works, how),
-        SelfTest::Failed(why) => (State::Broken, why),
-        SelfTest::NotRun(why) => (State::NotRun, why),
-    };
-    let mut all = vec![Fabric {
-        name: "local",
-        state,
-        detail: detail.clone(),
-    }];
-    all.extend(["shm", "tcp", "ucx", "cuda"].map(|name| Fabric {
+fn fabrics(tests: &SelfTests) -> Vec<Fabric> {
+    let tested = [
+        ("local", &tests.local),
+        ("tcp", &tests.tcp),
+        ("unix", &tests.unix),
+    ];
+    let mut all: Vec<Fabric> = tested
+        .into_iter()
+        .map(|(name, test)| {
+            let (state, detail) = match test {
+                SelfTest::Passed(how) => (State::Works, how),
+                SelfTest::Failed(why) => (State::Broken, why),
+                SelfTest::NotRun(why) => (State::NotRun, why),
+            };
+            Fabric {
+                name,
+                state,
+                detail: detail.clone(),
+            }
+        })
+        .collect();
+    all.extend(["shm", "ucx", "cuda"].map(|name| Fabric {
         name,
         state: State::NotInBuild,
         detail: "this build cannot use it; nothing else is used in its place".to_owned(),
@@ -173,7 +185,15 @@ fn library(found: libraries::Library) -> Library {
 }
 
 fn checks(m: &Machine, build: &Build, fabrics: &[Fabric]) -> Vec<Check> {
-    let local = fabrics.iter().find(|f| f.name == "local");
+    let fabric = |name: &'static str, check, required| {
+        let found = fabrics.iter().find(|f| f.name == name);
+        Check {
+            name: check,
+            required,
+            ok: found.is_some_and(|f| f.state == State::Works),
+            detail: found.map_or_else(String::new, |f| format!("{}: {}", f.state.word(), f.detail)),
+        }
+    };
     let linux64 = cfg!(all(target_os = "linux", target_pointer_width = "64"));
     vec![
         Check {
@@ -182,12 +202,9 @@ fn checks(m: &Machine, build: &Build, fabrics: &[Fabric]) -> Vec<Check> {
             ok: linux64,
             detail: build.target.clone(),
         },
-        Check {
-            name: "fabric local",
-            required: true,
-            ok: local.is_some_and(|f| f.state == State::Works),
-            detail: local.map_or_else(String::new, |f| format!("{}: {}", f.state.word(), f.detail)),
-        },
+        fabric("local", "fabric local", true),
+        fabric("tcp", "fabric tcp", false),
+        fabric("unix", "fabric tcp over a Unix socket", false),
         Check {
             name: "panics are contained",
             required: false,
@@ -214,8 +231,13 @@ mod tests {
     use super::super::machine;
     use super::*;
 
-    fn report(self_test: SelfTest) -> Report {
-        Report::of(machine::look(), vec![], &self_test)
+    fn report(local: SelfTest) -> Report {
+        let tests = SelfTests {
+            local,
+            tcp: SelfTest::NotRun("x".into()),
+            unix: SelfTest::Passed("moved".into()),
+        };
+        Report::of(machine::look(), vec![], &tests)
     }
 
     #[test]
@@ -232,6 +254,16 @@ mod tests {
                 bad.missing()
             );
         }
+    }
+
+    #[test]
+    fn a_machine_without_sockets_is_told_and_still_fit_for_one_process() {
+        let r = report(SelfTest::Passed("moved".into()));
+        let state = |name| r.fabrics.iter().find(|f| f.name == name).unwrap().state;
+        assert_eq!(state("tcp"), State::NotRun);
+        assert_eq!(state("unix"), State::Works);
+        let tcp = r.checks.iter().find(|c| c.name == "fabric tcp").unwrap();
+        assert!(!tcp.ok && !tcp.required && r.ok);
     }
 
     #[test]

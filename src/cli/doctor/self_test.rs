@@ -1,16 +1,21 @@
-//! The proof that fabric `local` works: a real room between two nodes of this process.
+//! The proof that a fabric works: a real room between two nodes of this process.
 
 use super::super::exit::Failure;
-use super::super::pair::{self, Pair, Setup};
-use kvroom::{Chunk, Limits, RoomId};
+use super::super::node::protocol::{Pages, Send};
+use super::super::pair::{self, Link, POOL, Pair, Setup};
+use kvroom::{Limits, RoomId};
 use std::time::Duration;
+use tokio::time::timeout;
 
 const LAYERS: u32 = 2;
 const PAGE_BYTES: u64 = 4096;
 const SOURCE: [u32; 4] = [6, 1, 4, 3];
 const DESTINATION: [u32; 4] = [0, 5, 2, 7];
 
-/// How long the room may take. It needs a few milliseconds.
+const SEED: u64 = 7;
+const ID: u64 = 1;
+
+/// How long all of it may take. It needs a few milliseconds.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// What came of it.
@@ -25,59 +30,71 @@ pub(crate) enum SelfTest {
     Failed(String),
 }
 
-/// Moves some pages through a room, compares them, and shuts both nodes down.
-pub(crate) fn self_test() -> SelfTest {
-    match pair::block_on(move_and_compare()) {
+/// What came of each fabric that this build has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SelfTests {
+    /// Within the process.
+    pub(crate) local: SelfTest,
+    /// Over 127.0.0.1.
+    pub(crate) tcp: SelfTest,
+    /// Over a Unix socket.
+    pub(crate) unix: SelfTest,
+}
+
+/// Moves some pages through a room of each, compares them, and shuts all nodes down.
+pub(crate) fn self_tests() -> SelfTests {
+    SelfTests {
+        local: self_test(Link::Local),
+        tcp: self_test(Link::Tcp),
+        unix: self_test(Link::Unix),
+    }
+}
+
+fn self_test(link: Link) -> SelfTest {
+    let work = async {
+        let moved = timeout(DEADLINE, move_and_compare(link)).await;
+        moved.map_err(pair::failed("it did not end within ten seconds"))?
+    };
+    match pair::block_on(work) {
         Ok(how) => SelfTest::Passed(how),
         Err(why) => SelfTest::Failed(why.to_string()),
     }
 }
 
-async fn move_and_compare() -> Result<String, Failure> {
+async fn move_and_compare(link: Link) -> Result<String, Failure> {
     let layout = pair::layout(LAYERS, 8, PAGE_BYTES);
     let setup = Setup {
-        layout: Some(layout),
-        lanes: 1,
-        limits: Limits::default(),
+        link,
+        ..Setup::local(Some(layout), Limits::default())
     };
-    let pair = Pair::start(setup).await?;
-    let (id, tokens) = (RoomId(1), SOURCE.len() as u64);
-    let mut source = pair.lease_source(&SOURCE)?;
-    pair::stamp(&mut source, 7);
-
-    let receiver = pair.decode.receive(id).from(&pair.sender);
-    let receiver = receiver
-        .into(pair.lease_destination(&DESTINATION)?)
-        .deadline(DEADLINE);
+    let mut pair = Pair::start(setup).await?;
+    pair.fill_source(&SOURCE, SEED).await?;
+    let receiver = pair.decode.receive(RoomId(ID)).from(&pair.sender);
+    let receiver = receiver.into(pair.lease_destination(&DESTINATION)?);
     let receiver = receiver
         .start()
         .await
         .map_err(pair::failed("cannot start a receiver"))?;
-    let sender = pair.prefill.send(id).deadline(DEADLINE).start().await;
-    let sender = sender.map_err(pair::failed("cannot start a sender"))?;
-    let slot = sender
-        .reserve()
-        .await
-        .map_err(pair::failed("cannot reserve a chunk"))?;
-    let chunk = Chunk::tokens(0..tokens).pages(source.into_read());
-    let pushed = slot
-        .push(chunk)
-        .map_err(pair::failed("cannot push a chunk"))?;
-    sender
-        .finish(tokens, None)
-        .map_err(pair::failed("cannot finish the request"))?;
+    let send = Send {
+        pool: Some(POOL.to_owned()),
+        pages: Some(Pages::List(SOURCE.to_vec())),
+        ..Send::empty(ID, 1)
+    };
+    pair.send(send).await?;
 
     pair::require_done(receiver.outcome().await, "receiver")?;
-    pair::require_done(sender.outcome().await, "sender")?;
     let destination = pair::only_lease(receiver.released().await, "receiver")?;
-    let source = pushed.released().await.ok_or_else(pair::source_kept)?;
-    if let Some(difference) = pair::first_difference(&source, &destination) {
-        return Err(Failure::Failed(format!("bytes were lost: {difference}")));
-    }
-    drop((source, destination, sender, receiver));
+    pair::all_done(&pair.waited(ID, 1).await?)?;
+    pair::require_pattern(&destination, SEED)?;
+    drop((destination, receiver));
     pair.shut_down().await?;
-    let bytes = u64::from(LAYERS) * tokens * PAGE_BYTES;
+    let bytes = u64::from(LAYERS) * SOURCE.len() as u64 * PAGE_BYTES;
+    let way = match link {
+        Link::Local => "",
+        Link::Tcp => " over 127.0.0.1",
+        Link::Unix => " over a Unix socket",
+    };
     Ok(format!(
-        "a room between two nodes of this process moved {bytes} bytes, all compared"
+        "a room between two nodes of this process{way} moved {bytes} bytes, all compared"
     ))
 }

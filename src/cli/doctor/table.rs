@@ -35,6 +35,7 @@ pub(crate) fn table(r: &Report) -> String {
         "build",
         format!("{profile}, panic = {panic}, {}", r.build.target),
     );
+    t.row("tcp", tcp(r));
     t.heading("fabrics");
     for f in &r.fabrics {
         t.row(f.name, format!("{}: {}", f.state.word(), f.detail));
@@ -90,6 +91,13 @@ fn dev_shm(r: &Report) -> String {
         return s.detail.clone();
     }
     format!("{} {}, {}", or(&s.fstype), size(s.size_bytes), s.detail)
+}
+
+fn tcp(r: &Report) -> String {
+    let list = |names: &Option<Vec<String>>| or(&names.as_ref().map(|n| n.join(" ")));
+    let (available, allowed) = (list(&r.tcp.available), list(&r.tcp.allowed));
+    let now = or(&r.tcp.congestion);
+    format!("congestion control {now}; available: {available}; allowed to all: {allowed}")
 }
 
 fn size(n: Option<u64>) -> String {

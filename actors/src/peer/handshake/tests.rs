@@ -6,8 +6,8 @@ mod property;
 
 use super::*;
 use crate::ids::PoolId;
-use crate::peer::hello::{Capabilities, Protocols};
-use crate::peer::wire::WireError;
+use crate::peer::hello::{Accepted, Capabilities, Protocols};
+use crate::peer::wire::{DataHello, WireError};
 use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};
 
 fn life(n: u64) -> Incarnation {

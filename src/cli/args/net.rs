@@ -1,0 +1,46 @@
+//! What a command says about connections to other processes.
+
+use clap::Args;
+use kvroom::Net;
+
+/// How data connections are made; the same words for a node and for a bench.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct NetArgs {
+    /// Data connections to each peer for large pieces; the node's default if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) connections: Option<u16>,
+    /// Congestion control of TCP data connections, by the kernel's name; the system's if not given
+    #[arg(long, value_name = "NAME")]
+    pub(crate) congestion: Option<String>,
+    /// Put a CRC32C of its payload into every data frame
+    #[arg(long)]
+    pub(crate) payload_crc: bool,
+}
+
+impl NetArgs {
+    /// As the library takes it; listens nowhere.
+    pub(crate) fn net(&self) -> Net {
+        let defaults = Net::default();
+        Net {
+            connections: self.connections.unwrap_or(defaults.connections),
+            congestion: self.congestion.clone().or(defaults.congestion.clone()),
+            payload_crc: self.payload_crc || defaults.payload_crc,
+            ..defaults
+        }
+    }
+
+    /// As words of a command line.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if let Some(n) = self.connections {
+            words.extend(["--connections".to_owned(), n.to_string()]);
+        }
+        if let Some(name) = &self.congestion {
+            words.extend(["--congestion".to_owned(), name.clone()]);
+        }
+        if self.payload_crc {
+            words.push("--payload-crc".to_owned());
+        }
+        words
+    }
+}
