@@ -212,6 +212,28 @@ fn a_word_that_the_stream_ended_in_is_the_owners_and_missing_if_it_is_done() {
 }
 
 #[test]
+fn zeros_are_the_owners_if_its_sender_was_aborted_and_else_are_late() {
+    let zero = |b: &Bench| {
+        let mut cell = vec![0; SHAPE.page_bytes];
+        b.source.read(0, 0, &mut cell);
+        cell[20..].fill(0);
+        b.destination.write(0, 1, &cell);
+    };
+    let b = Bench::new();
+    b.take(1, 0, 1);
+    zero(&b);
+    assert_eq!(b.found().late_bytes, 48);
+    b.oracle.voided(1);
+    assert_eq!(b.found(), Findings::default());
+    b.oracle.destination_back(1, &[1], false, &b.destination);
+    zero(&b);
+    assert_eq!(b.found().late_bytes, 64, "its lease is back");
+    b.oracle.destination_taken(2, &[1], &b.destination);
+    zero(&b);
+    assert_eq!(b.found().late_bytes, 128, "another room's page");
+}
+
+#[test]
 fn a_word_that_ends_with_the_owners_bytes_and_does_not_begin_with_them_is_late() {
     let b = Bench::new();
     b.take(1, 0, 1);

@@ -88,6 +88,7 @@ impl Playing<'_> {
                 Line::Start { room } => self.receive(half, room),
                 Line::Abort { room } => half.abort(room),
                 Line::AbortTag { tag } => half.abort_tag(&tag),
+                Line::Voided { room } => self.world.destination.voided(room),
                 Line::Placed { room, first, pages } => self.world.placed(room, first, &pages),
             });
         });
@@ -114,7 +115,7 @@ impl Playing<'_> {
                 Line::Ask { number, question } => reply(number, self.common(half, &question)),
                 Line::Start { room } => self.send(half, &prefill, room),
                 Line::Abort { room } => half.abort(room),
-                Line::AbortTag { .. } | Line::Placed { .. } => {}
+                Line::AbortTag { .. } | Line::Voided { .. } | Line::Placed { .. } => {}
             });
         });
     }
@@ -251,6 +252,9 @@ impl Destination for Elsewhere {
         let pages = pages.to_vec();
         report(&Report::Placed { room, first, pages });
     }
+
+    /// The parent hears that it ended.
+    fn voided(&self, _: RoomNo) {}
 
     fn scan(&self, _: u32, _: u32) {}
 

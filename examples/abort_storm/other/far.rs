@@ -111,6 +111,10 @@ impl Destination for Far {
         self.0.tell(&Line::Placed { room, first, pages });
     }
 
+    fn voided(&self, room: RoomNo) {
+        self.0.tell(&Line::Voided { room });
+    }
+
     fn scan(&self, _: u32, _: u32) {
         self.judge(Question::Scan);
     }

@@ -19,6 +19,8 @@ pub(crate) enum Line {
     Abort { room: RoomNo },
     /// Abort all receivers with this tag.
     AbortTag { tag: String },
+    /// The parent's sender of a room was aborted.
+    Voided { room: RoomNo },
     /// The parent's source pages for the room's pages from `first` on.
     Placed {
         room: RoomNo,
