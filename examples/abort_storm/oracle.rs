@@ -400,9 +400,10 @@ fn judge(
         if Words::new(stamp::stamp_of(word), layer).at(index) != word {
             if let Some(own) = source.as_ref().map(|words| words.at(index)) {
                 let poison = poison.at(index);
-                let zeros = word == 0 || cut(own, 0, word) || cut(0, poison, word);
-                if zeros || cut(own, poison, word) {
-                    seen.zeros += if zeros { 8 } else { 0 };
+                // In this order: the high bytes of a poison are zeros, too.
+                let cut_off = cut(own, poison, word);
+                if cut_off || word == 0 || cut(own, 0, word) || cut(0, poison, word) {
+                    seen.zeros += if cut_off { 0 } else { 8 };
                     seen.missing += if page.done { 8 } else { 0 };
                     continue;
                 }

@@ -195,7 +195,7 @@ const ATTEMPTS: u32 = 3;
 /// A stop of this many milliseconds is survived by the session: well within what it is kept.
 const SHORT_STOP: (u32, u32) = (50, 1_000);
 /// And one of so many is not.
-const LONG_STOP: (u32, u32) = (2_000, 3_000);
+const LONG_STOP: (u32, u32) = (2_500, 3_500);
 
 impl Script {
     /// The script of `storm` over `load`, for one process, or two of which decode's lives.

@@ -49,7 +49,8 @@ impl Wiring {
             return all;
         }
         Deadlines {
-            ping: SHORT_LIVENESS / 5,
+            // Silence is counted in ticks of a fraction of this: many short ones would stretch it.
+            ping: SHORT_LIVENESS / 2,
             liveness: SHORT_LIVENESS,
             resume: SHORT_RESUME,
             backoff_most: Duration::from_millis(500),
