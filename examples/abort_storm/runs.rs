@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Time between two steps of the prefill engine over tcp, at least.
-const TCP_STEP: Duration = Duration::from_millis(12);
+const TCP_STEP: Duration = Duration::from_millis(25);
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
