@@ -235,8 +235,9 @@ async fn a_peer_that_tells_the_truth_is_served() {
 
     // And as a receiver.
     let mut honest = court.receiver("true receiver");
-    let mut data = honest.data(Class::Bulk, 0);
-    let _small = honest.data(Class::Interactive, 0);
+    let _large = honest.data(Class::Bulk, 0);
+    // So few bytes go the way of small pieces.
+    let mut data = honest.data(Class::Interactive, 0);
     let sender = court.duo.send(70, 0).await;
     let claim = honest.claim(RoomKey::new(70, 0), &[3]);
     let tag = claim.tag;

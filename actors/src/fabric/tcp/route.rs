@@ -163,6 +163,10 @@ impl Handler<SumMore> for RouteActor {
 
 /// Drives one connection until it is gone.
 async fn serve(part: Rc<RefCell<Part>>, connection: Rc<Connection>) {
+    // What was read behind the greeting is here, and the socket will not tell of it.
+    if part.borrow_mut().turn(&connection, Ok(Ready::READABLE)) {
+        tokio::task::yield_now().await;
+    }
     while !connection.gone.get() {
         let interest = if connection.full.get() {
             Interest::READABLE | Interest::WRITABLE
