@@ -182,9 +182,14 @@ fn a_peer_that_is_stopped_in_mid_transfer_and_goes_on_breaks_nothing_both_ways()
             let report = clean(&path, &arguments);
             assert_eq!(report["peer_stops"], 1, "{report}");
             assert!(report["struck_in_flight"].as_u64().unwrap() > 0, "{report}");
-            let lost = report["sessions_lost"].as_u64().unwrap() > 0;
-            let survived = report["peer_stopped_ms"].as_u64().unwrap() < 1_500;
-            assert_ne!(lost, survived, "{report}");
+            let number = |key: &str| report[key].as_u64().unwrap();
+            let survived = number("peer_stopped_ms") < 1_500;
+            if survived {
+                assert_eq!(number("sessions_lost"), 0, "{report}");
+            } else {
+                // Of the rooms that nobody aborted, too.
+                assert!(3 * number("aborted") > number("rooms"), "{report}");
+            }
             *(if survived { &mut short } else { &mut long }) += 1;
         }
     }

@@ -16,6 +16,7 @@ const PURE: &[&str] = &[
     "peer/auth.rs",
     "peer/handshake",
     "peer/handshake.rs",
+    "peer/actor/clock.rs",
     "peer/hello",
     "peer/hello.rs",
     "peer/lists.rs",

@@ -17,6 +17,8 @@ pub(crate) trait Destination: Send + Sync {
     fn back(&self, room: RoomNo, pages: &[u32], done: bool);
     /// The oracle is told which source pages have the room's pages from `first` on.
     fn placed(&self, room: RoomNo, first: u32, pages: &[u32]);
+    /// The oracle is told that the room's sender was aborted.
+    fn voided(&self, room: RoomNo);
     /// Has the oracle look at `count` pages from `first` on.
     fn scan(&self, first: u32, count: u32);
     /// What the oracle has found.
@@ -69,6 +71,10 @@ impl Destination for DestinationPages {
 
     fn placed(&self, room: RoomNo, first: u32, pages: &[u32]) {
         self.oracle.placed(room, first, pages);
+    }
+
+    fn voided(&self, room: RoomNo) {
+        self.oracle.voided(room);
     }
 
     fn scan(&self, first: u32, count: u32) {

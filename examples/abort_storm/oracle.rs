@@ -14,6 +14,8 @@
 //! - *late byte*: a byte of a page that changed by another claim than its present owner's;
 //! - *torn read*: a destination cell that holds bytes its source had only after the source lease
 //!   came back: a spoiled stamp, or what a later room put on the source page of an earlier one;
+//! - zeros in the owner's page are what a sender that was aborted in the middle of a frame sends for
+//!   the rest of it; they are late bytes if its sender was not aborted;
 //! - *missing byte*: a room was Done and a byte of its pages is still the poison;
 //! - a page is looked at whenever it changes hands, before the evidence is stamped over, and in
 //!   every scan; what was found in one life of a page is counted once.
@@ -128,6 +130,9 @@ struct Book {
     lives: u64,
     destination: Vec<Page>,
     late: HashMap<(u64, u32), u64>,
+    /// Bytes of zeros in pages of a claim, and the claims whose sender may have sent them.
+    zeros: HashMap<(u64, u32), (Claim, u64)>,
+    voided: HashSet<Claim>,
     torn: HashSet<(u64, u32)>,
     missing: HashMap<(u64, u32), u64>,
     buffer: Vec<u8>,
@@ -156,6 +161,8 @@ impl Oracle {
             lives: 0,
             destination: Vec::new(),
             late: HashMap::new(),
+            zeros: HashMap::new(),
+            voided: HashSet::new(),
             torn: HashSet::new(),
             missing: HashMap::new(),
             buffer: vec![0; shape.page_bytes],
@@ -222,6 +229,12 @@ impl Oracle {
         }
     }
 
+    /// The sender of `claim` was aborted. A network lane that is in the middle of a frame then sends
+    /// zeros for the rest of it, so that its source is free at once.
+    pub(crate) fn voided(&self, claim: Claim) {
+        self.lock().voided.insert(claim);
+    }
+
     /// Reads `count` destination pages from `first` on (around the end) and records what is wrong.
     pub(crate) fn scan(&self, first: u32, count: u32, store: &dyn PageStore) {
         for step in 0..count.min(self.shape.destination_pages) {
@@ -233,8 +246,13 @@ impl Oracle {
     /// What was found so far.
     pub(crate) fn findings(&self) -> Findings {
         let book = self.lock();
+        let strange = |(claim, bytes): &(Claim, u64)| match book.voided.contains(claim) {
+            true => 0,
+            false => *bytes,
+        };
+        let zeros: u64 = book.zeros.values().map(strange).sum();
         Findings {
-            late_bytes: book.late.values().sum(),
+            late_bytes: book.late.values().sum::<u64>() + zeros,
             torn_reads: book.torn.len() as u64,
             missing_bytes: book.missing.values().sum(),
         }
@@ -312,16 +330,20 @@ impl Book {
                     found.push((layer, seen));
                 }
             }
-            let life = record.life;
+            let (life, owner) = (record.life, record.owner);
             for (layer, seen) in found {
-                self.note(life, layer, seen);
+                self.note(life, owner, layer, seen);
             }
         }
         self.buffer = cell;
     }
 
-    fn note(&mut self, life: u64, layer: u32, seen: Seen) {
+    fn note(&mut self, life: u64, owner: Option<Claim>, layer: u32, seen: Seen) {
         let key = (life, layer);
+        if let Some(owner) = owner.filter(|_| seen.zeros > 0) {
+            let (_, most) = self.zeros.entry(key).or_insert((owner, 0));
+            *most = seen.zeros.max(*most);
+        }
         if seen.late > 0 {
             let most = self.late.entry(key).or_default();
             *most = seen.late.max(*most);
@@ -339,6 +361,7 @@ impl Book {
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Seen {
     late: u64,
+    zeros: u64,
     missing: u64,
     torn: bool,
 }
@@ -375,6 +398,15 @@ fn judge(
             continue;
         }
         if Words::new(stamp::stamp_of(word), layer).at(index) != word {
+            if let Some(own) = source.as_ref().map(|words| words.at(index)) {
+                let poison = poison.at(index);
+                let zeros = word == 0 || cut(own, 0, word) || cut(0, poison, word);
+                if zeros || cut(own, poison, word) {
+                    seen.zeros += if zeros { 8 } else { 0 };
+                    seen.missing += if page.done { 8 } else { 0 };
+                    continue;
+                }
+            }
             if !read_again {
                 again(scratch);
                 read_again = true;
@@ -393,6 +425,17 @@ fn judge(
         }
     }
     seen
+}
+
+/// Whether a word begins with bytes of one and goes on with bytes of the other. A stream ends at any
+/// byte when its sender is killed or the room is aborted.
+fn cut(begin: u64, rest: u64, word: u64) -> bool {
+    let mixed = |bytes: u32| {
+        // Words are little-endian in a page: the first bytes are the lowest.
+        let first = u64::MAX >> (64 - 8 * bytes);
+        (begin & first) | (rest & !first)
+    };
+    (1..8).any(|bytes| mixed(bytes) == word)
 }
 
 enum Foreign {

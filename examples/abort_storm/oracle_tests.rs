@@ -183,6 +183,73 @@ fn a_single_strange_byte_is_found() {
     assert_eq!(b.found().late_bytes, 8, "counted by the word");
 }
 
+/// Writes `first` of the source's bytes of word 2 over the poison, or the other way round.
+fn cut_word(b: &Bench, bytes: usize, turned: bool) {
+    let (mut cell, mut source) = (vec![0; SHAPE.page_bytes], vec![0; SHAPE.page_bytes]);
+    b.destination.read(0, 1, &mut cell);
+    b.source.read(0, 0, &mut source);
+    let range = if turned {
+        16 + bytes..24
+    } else {
+        16..16 + bytes
+    };
+    cell[range.clone()].copy_from_slice(&source[range]);
+    b.destination.write(0, 1, &cell);
+}
+
+#[test]
+fn a_word_that_the_stream_ended_in_is_the_owners_and_missing_if_it_is_done() {
+    for bytes in 1..8 {
+        let b = Bench::new();
+        b.take(1, 0, 1);
+        cut_word(&b, bytes, false);
+        assert_eq!(b.found(), Findings::default(), "{bytes} bytes");
+        b.copy_cell(1, 0, 1);
+        b.oracle.destination_back(1, &[1], true, &b.destination);
+        let found = b.oracle.findings();
+        assert_eq!((found.late_bytes, found.missing_bytes), (0, 64));
+    }
+}
+
+#[test]
+fn zeros_are_the_owners_if_its_sender_was_aborted_and_else_are_late() {
+    let zero = |b: &Bench| {
+        let mut cell = vec![0; SHAPE.page_bytes];
+        b.source.read(0, 0, &mut cell);
+        cell[20..].fill(0);
+        b.destination.write(0, 1, &cell);
+    };
+    let b = Bench::new();
+    b.take(1, 0, 1);
+    zero(&b);
+    assert_eq!(b.found().late_bytes, 48);
+    b.oracle.voided(1);
+    assert_eq!(b.found(), Findings::default());
+    b.oracle.destination_back(1, &[1], false, &b.destination);
+    zero(&b);
+    assert_eq!(b.found().late_bytes, 64, "its lease is back");
+    b.oracle.destination_taken(2, &[1], &b.destination);
+    zero(&b);
+    assert_eq!(b.found().late_bytes, 128, "another room's page");
+}
+
+#[test]
+fn a_word_that_ends_with_the_owners_bytes_and_does_not_begin_with_them_is_late() {
+    let b = Bench::new();
+    b.take(1, 0, 1);
+    cut_word(&b, 3, true);
+    assert_eq!(b.found().late_bytes, 8);
+}
+
+#[test]
+fn a_word_that_a_stream_ended_in_after_the_page_went_back_is_late() {
+    let b = Bench::new();
+    b.take(1, 0, 1);
+    b.oracle.destination_back(1, &[1], false, &b.destination);
+    cut_word(&b, 4, false);
+    assert_eq!(b.found().late_bytes, 8);
+}
+
 #[test]
 fn a_lease_that_never_came_back_is_out() {
     let b = Bench::new();

@@ -20,6 +20,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Time between two steps of the prefill engine over tcp, at least.
+const TCP_STEP: Duration = Duration::from_millis(12);
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +86,11 @@ fn start(why: String) -> RunError {
 
 fn script(options: &Options, load: &Load) -> Script {
     let survivor = options.far().map_or(Side::Decode, Side::other);
-    let script = Script::with_survivor(options.storm, load, options.seed, survivor);
+    let mut script = Script::with_survivor(options.storm, load, options.seed, survivor);
+    if options.fabric == FabricKind::Tcp {
+        // Starts take longer there: rooms that are to be in flight together must not end meanwhile.
+        script.pace.step = script.pace.step.max(TCP_STEP);
+    }
     match options.no_abort {
         true => script.without_aborts(),
         false => script,

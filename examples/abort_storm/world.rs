@@ -266,6 +266,9 @@ impl Listener for World {
     }
 
     fn ended(&self, room: RoomNo, side: Side, end: End, at: Instant) {
+        if side == Side::Prefill && end != End::Done {
+            self.destination.voided(room);
+        }
         if let Some(room) = self.rooms.get(room) {
             room.log().side(side).end.get_or_insert((end, at));
         }

@@ -118,6 +118,10 @@ impl Lane {
                         .unwrap_or_else(|_| job.broke());
                     job.tell_news();
                     copied += step.bytes;
+                    if step.bytes >= 64 << 10 {
+                        // Whoever waits for this core (a shard with an abort, say) goes first.
+                        std::thread::yield_now();
+                    }
                     self.stats
                         .copied_bytes
                         .fetch_add(step.bytes, Ordering::Relaxed);

@@ -60,10 +60,27 @@ impl Stream {
 
     /// Reads what is there, if anything is.
     pub(crate) fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(s) => s.try_read(into),
-            Stream::Unix(s) => s.try_read(into),
-        }
+        let asked = into.len();
+        self.try_read_with(asked, || crate::memory::read_plain(self.as_fd(), into))
+    }
+
+    /// Reads once with `read`, which asks the socket for `asked` bytes. Less than that has emptied it,
+    /// and the reactor is told so, which saves asking again to hear `WouldBlock`.
+    pub(crate) fn try_read_with(
+        &self,
+        asked: usize,
+        read: impl FnOnce() -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut short = None;
+        let result = self.try_io(Interest::READABLE, || {
+            let n = read()?;
+            if n > 0 && n < asked {
+                short = Some(n);
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(n)
+        });
+        short.map_or(result, Ok)
     }
 
     /// Writes what fits of these in order, if anything does.

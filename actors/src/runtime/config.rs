@@ -4,6 +4,7 @@ use crate::limits::{Deadlines, Limits};
 use crate::memory::Pool;
 use crate::runtime::hub::LocalHub;
 use crate::runtime::net::Net;
+use std::time::Duration;
 
 /// Everything a node needs to start.
 #[derive(Clone, Debug)]
@@ -18,6 +19,9 @@ pub struct NodeConfig {
     pub hub: Option<LocalHub>,
     /// Shards; `None` for one on up to four cores, a quarter of the cores beyond.
     pub shards: Option<usize>,
+    /// How long a shard's thread looks for more after something happened, before it sleeps. Zero for
+    /// not at all.
+    pub spin: Duration,
     /// Copy lanes, each with a thread of its own.
     pub lanes: usize,
     /// Limits.
@@ -41,6 +45,7 @@ impl NodeConfig {
             net: Net::default(),
             hub: None,
             shards: None,
+            spin: Duration::ZERO,
             lanes: 1,
             limits: Limits::default(),
             deadlines: Deadlines::default(),

@@ -22,6 +22,7 @@ pub mod listen;
 pub mod net;
 mod peers;
 pub mod shared;
+pub(crate) mod spin;
 pub mod stats;
 mod thread;
 

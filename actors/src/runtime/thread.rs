@@ -394,7 +394,7 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
             threads.start_lane(&node, &config);
         }
         for (inbox, rx) in inboxes {
-            threads.start_shard(&node, inbox, rx);
+            threads.start_shard(&node, inbox, rx, config.spin);
         }
         let shards = threads
             .shards
@@ -483,6 +483,7 @@ impl Threads {
         node: &Arc<NodeShared>,
         inbox: Inbox,
         mut rx: mpsc::UnboundedReceiver<Inbound>,
+        spin: Duration,
     ) {
         let arbiter = Arbiter::new();
         let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
@@ -490,6 +491,9 @@ impl Threads {
         let addr =
             Shard::start_in_arbiter(&arbiter.handle(), move |_| Shard::new(node, lanes, inbox));
         let shard = addr.clone();
+        if !spin.is_zero() {
+            arbiter.spawn(super::spin::run(spin));
+        }
         arbiter.spawn(async move {
             let mut batch = Vec::with_capacity(INBOX_BATCH);
             while rx.recv_many(&mut batch, INBOX_BATCH).await > 0 {

@@ -502,6 +502,7 @@ impl Shard {
 
     /// A turn begins.
     fn wake(&mut self) {
+        crate::runtime::spin::stay_awake();
         let armed = self.timers.len() > 0;
         if let Some(gap) = self.running.turn(self.node.now(), armed) {
             tracing::warn!(

@@ -76,7 +76,6 @@ impl Playing<'_> {
                 Line::Ask { number, question } => {
                     let answer = match question {
                         Question::Take { room } => Answer::Taken(self.world.take_destination(room)),
-                        Question::Receive { room } => self.receive(half, room),
                         Question::Scan => {
                             let pages = self.world.shape.destination_pages;
                             self.world.destination.scan(0, pages);
@@ -86,25 +85,25 @@ impl Playing<'_> {
                     };
                     reply(number, answer);
                 }
+                Line::Start { room } => self.receive(half, room),
                 Line::Abort { room } => half.abort(room),
                 Line::AbortTag { tag } => half.abort_tag(&tag),
+                Line::Voided { room } => self.world.destination.voided(room),
                 Line::Placed { room, first, pages } => self.world.placed(room, first, &pages),
             });
         });
     }
 
-    fn receive(&self, half: &DecodeNode, no: RoomNo) -> Answer {
+    fn receive(&self, half: &DecodeNode, no: RoomNo) {
         let Some(room) = self.world.rooms.get(no) else {
-            return Answer::No("there is no such room".into());
+            return;
         };
         let pages = room.log().pages.clone();
-        match half.receive(no, &room.spec, &pages) {
-            Ok(()) => Answer::Ok,
-            Err(why) => {
-                self.world
-                    .destination_back(no, &pages, Some(0), Instant::now());
-                Answer::No(why)
-            }
+        if let Err(why) = half.receive(no, &room.spec, &pages) {
+            let now = Instant::now();
+            self.listener
+                .ended(no, Side::Decode, End::Aborted(why), now);
+            self.listener.destination_back(no, &pages, Some(0), now);
         }
     }
 
@@ -113,29 +112,24 @@ impl Playing<'_> {
         thread::scope(|scope| {
             scope.spawn(|| prefill.run(self.world, half, self.listener));
             each_line(|line| match line {
-                Line::Ask { number, question } => {
-                    let answer = match question {
-                        Question::Send { room } => self.send(half, &prefill, room),
-                        other => self.common(half, &other),
-                    };
-                    reply(number, answer);
-                }
+                Line::Ask { number, question } => reply(number, self.common(half, &question)),
+                Line::Start { room } => self.send(half, &prefill, room),
                 Line::Abort { room } => half.abort(room),
-                Line::AbortTag { .. } | Line::Placed { .. } => {}
+                Line::AbortTag { .. } | Line::Voided { .. } | Line::Placed { .. } => {}
             });
         });
     }
 
-    fn send(&self, half: &PrefillNode, prefill: &Prefill, no: RoomNo) -> Answer {
+    fn send(&self, half: &PrefillNode, prefill: &Prefill, no: RoomNo) {
         let Some(room) = self.world.rooms.get(no) else {
-            return Answer::No("there is no such room".into());
+            return;
         };
         match half.send(no, &room.spec) {
-            Ok(()) => {
-                prefill.begin(no);
-                Answer::Ok
+            Ok(()) => prefill.begin(no),
+            Err(why) => {
+                let end = End::Aborted(why);
+                self.listener.ended(no, Side::Prefill, end, Instant::now());
             }
-            Err(why) => Answer::No(why),
         }
     }
 
@@ -205,8 +199,8 @@ struct Reporting(Arc<World>);
 
 impl Listener for Reporting {
     fn pushed(&self, room: RoomNo, bytes: u64) {
+        // The parent knows since they were placed.
         self.0.pushed(room, bytes);
-        report(&Report::Pushed { room, bytes });
     }
 
     fn landed(&self, room: RoomNo, bytes: u64) {
@@ -258,6 +252,9 @@ impl Destination for Elsewhere {
         let pages = pages.to_vec();
         report(&Report::Placed { room, first, pages });
     }
+
+    /// The parent hears that it ended.
+    fn voided(&self, _: RoomNo) {}
 
     fn scan(&self, _: u32, _: u32) {}
 

@@ -1,5 +1,5 @@
 //! What is in the other process, as this one asks for it. An end of the link is an answer too: no
-//! pages are out there any more.
+//! pages are out there any more. Nobody waits for a start: many rooms are to begin together.
 
 use super::lines::{Answer, Line, Question};
 use super::link::Link;
@@ -69,7 +69,8 @@ impl Half for Far {
 
 impl DecodeHalf for Far {
     fn receive(&self, room: RoomNo, _: &RoomSpec, _: &[u32]) -> Result<(), String> {
-        self.done(Question::Receive { room })
+        self.0.tell(&Line::Start { room });
+        Ok(())
     }
 
     fn abort_tag(&self, tag: &str) {
@@ -79,7 +80,8 @@ impl DecodeHalf for Far {
 
 impl PrefillHalf for Far {
     fn send(&self, room: RoomNo, _: &RoomSpec) -> Result<(), String> {
-        self.done(Question::Send { room })
+        self.0.tell(&Line::Start { room });
+        Ok(())
     }
 }
 
@@ -107,6 +109,10 @@ impl Destination for Far {
     fn placed(&self, room: RoomNo, first: u32, pages: &[u32]) {
         let pages = pages.to_vec();
         self.0.tell(&Line::Placed { room, first, pages });
+    }
+
+    fn voided(&self, room: RoomNo) {
+        self.0.tell(&Line::Voided { room });
     }
 
     fn scan(&self, _: u32, _: u32) {

@@ -12,10 +12,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub(crate) enum Line {
     /// Something that is answered.
     Ask { number: u64, question: Question },
+    /// Start the child's side of a room: its receiver, with the pages that were taken, or its sender,
+    /// and compute it. If that is refused, it has ended so.
+    Start { room: RoomNo },
     /// Abort the child's side of a room.
     Abort { room: RoomNo },
     /// Abort all receivers with this tag.
     AbortTag { tag: String },
+    /// The parent's sender of a room was aborted.
+    Voided { room: RoomNo },
     /// The parent's source pages for the room's pages from `first` on.
     Placed {
         room: RoomNo,
@@ -29,10 +34,6 @@ pub(crate) enum Line {
 pub(crate) enum Question {
     /// Take pages for a room.
     Take { room: RoomNo },
-    /// Start its receiver with the pages that were taken.
-    Receive { room: RoomNo },
-    /// Start its sender and compute it.
-    Send { room: RoomNo },
     /// Meet the parent's node.
     Meet { milliseconds: u64 },
     /// What the node says of itself.
@@ -73,8 +74,6 @@ pub(crate) enum Report {
     },
     /// The answer to a question.
     Answer { number: u64, answer: Answer },
-    /// Prefill handed over bytes of a room.
-    Pushed { room: RoomNo, bytes: u64 },
     /// Bytes of a room landed.
     Landed { room: RoomNo, bytes: u64 },
     /// The child's side of a room ended.
@@ -86,7 +85,7 @@ pub(crate) enum Report {
         landed: Option<u64>,
         at: Stamped,
     },
-    /// Source pages were taken for the room's pages from `first` on.
+    /// Source pages were taken for the room's pages from `first` on, and are handed over next.
     Placed {
         room: RoomNo,
         first: u32,

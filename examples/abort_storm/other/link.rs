@@ -261,7 +261,6 @@ fn hear(line: &str, far: Side, world: &Mutex<Weak<World>>, questions: &Mutex<Que
             // Who asked may have stopped waiting.
             let _ = asked.map(|asked| asked.send(answer));
         }
-        (Report::Pushed { room, bytes }, Some(world)) => world.pushed(room, bytes),
         (Report::Landed { room, bytes }, Some(world)) => world.landed(room, bytes),
         (Report::Ended { room, end, at }, Some(world)) => world.ended(room, far, end, at.into()),
         (
@@ -276,7 +275,10 @@ fn hear(line: &str, far: Side, world: &Mutex<Weak<World>>, questions: &Mutex<Que
             Side::Decode => world.destination_back(room, &pages, landed, at.into()),
             Side::Prefill => world.source_back(room, &pages, at.into()),
         },
-        (Report::Placed { room, first, pages }, Some(world)) => world.placed(room, first, &pages),
+        (Report::Placed { room, first, pages }, Some(world)) => {
+            world.placed(room, first, &pages);
+            world.pushed(room, pages.len() as u64 * world.shape.page_total());
+        }
         (Report::Ready { .. }, _) | (_, None) => {}
     }
 }

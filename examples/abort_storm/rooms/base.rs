@@ -17,8 +17,10 @@ use tokio::runtime::Runtime;
 const DRAIN: Duration = Duration::from_secs(2);
 /// How long the health check waits for a node.
 const HEALTH: Duration = Duration::from_secs(1);
-/// How often the most quarantined pages, and sessions, are looked at.
+/// How often the most quarantined pages are looked at.
 const SAMPLE: Duration = Duration::from_millis(5);
+/// How often sessions are.
+const LOOK: Duration = Duration::from_millis(1);
 /// Silence after which a peer counts as lost, in storms that kill or stop it.
 pub(crate) const SHORT_LIVENESS: Duration = Duration::from_millis(500);
 /// How long a session is kept after that.
@@ -124,7 +126,8 @@ impl Base {
             .blocking_start()
             .map_err(|error| error.to_string())?;
         let seen = Arc::new(Seen::default());
-        runtime.spawn(sample(node.clone(), Arc::clone(&seen)));
+        runtime.spawn(sample_pages(node.clone(), Arc::clone(&seen)));
+        runtime.spawn(sample_peers(node.clone(), Arc::clone(&seen)));
         Ok(Base {
             runtime,
             node,
@@ -251,12 +254,20 @@ impl Base {
     }
 }
 
-/// Remembers the most pages that were quarantined, and counts what became of sessions.
-async fn sample(node: Node, seen: Arc<Seen>) {
-    let mut states: HashMap<Incarnation, PeerState> = HashMap::new();
+/// Remembers the most pages that were quarantined.
+async fn sample_pages(node: Node, seen: Arc<Seen>) {
     loop {
         let pages = node.stats().await.quarantined_pages;
         seen.peak.fetch_max(pages, Ordering::Relaxed);
+        tokio::time::sleep(SAMPLE).await;
+    }
+}
+
+/// Counts what became of sessions. A state that lasts for less than a look is not seen: then a
+/// session that was given up and begun anew counts as resumed.
+async fn sample_peers(node: Node, seen: Arc<Seen>) {
+    let mut states: HashMap<Incarnation, PeerState> = HashMap::new();
+    loop {
         let peers = node.peers().await;
         let now: HashMap<Incarnation, PeerState> = peers
             .iter()
@@ -274,7 +285,7 @@ async fn sample(node: Node, seen: Arc<Seen>) {
             }
         }
         states = now;
-        tokio::time::sleep(SAMPLE).await;
+        tokio::time::sleep(LOOK).await;
     }
 }
 

@@ -18,7 +18,6 @@ use std::cell::Cell;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use tokio::io::Interest;
 
 /// What one reader needs to know of its node and peer.
 pub(super) struct Border<'a> {
@@ -67,7 +66,8 @@ pub(super) struct Receiving {
     last_seq: u64,
     ranges: Vec<PoolRange>,
     discard: Vec<u8>,
-    /// Bytes that were read before this connection was handed over.
+    /// Bytes that were read and not looked at: before this connection was handed over, or with a
+    /// header.
     ahead: Vec<u8>,
     ahead_at: usize,
 }
@@ -123,19 +123,26 @@ impl Receiving {
     }
 
     fn read_small(&mut self, stream: &Stream, upto: usize) -> Result<Came, ReadError> {
-        let into = &mut self.small[self.have..upto];
         if self.ahead_at < self.ahead.len() {
+            let into = &mut self.small[self.have..upto];
             let n = into.len().min(self.ahead.len() - self.ahead_at);
             into[..n].copy_from_slice(&self.ahead[self.ahead_at..self.ahead_at + n]);
             self.ahead_at += n;
             self.have += n;
             return Ok(Came::Bytes(n));
         }
-        let came = read(stream, into.len(), || stream_read(stream, into))?;
-        if let Came::Bytes(n) = came {
-            self.have += n;
-        }
-        Ok(came)
+        // More than is needed: what is there is often several acknowledgements, or one and nothing
+        // else, and then it is known that nothing else is there.
+        self.ahead.resize(AHEAD, 0);
+        self.ahead_at = 0;
+        let into = &mut self.ahead[..];
+        let came = read(stream, AHEAD, || stream_read(stream, into));
+        let n = match &came {
+            Ok(Came::Bytes(n)) => *n,
+            _ => 0,
+        };
+        self.ahead.truncate(n);
+        came
     }
 
     fn header(&mut self, border: &Border<'_>) -> Result<Came, ReadError> {
@@ -355,6 +362,9 @@ impl Payload {
     }
 }
 
+/// Bytes that are read to find a header or a trailer.
+const AHEAD: usize = 2 << 10;
+
 /// Late bytes that are read at once.
 const DISCARD: usize = 256 << 10;
 
@@ -408,26 +418,13 @@ fn range(piece: &Piece, section: &TargetSection) -> PoolRange {
     }
 }
 
-/// Reads once. A read of less than was asked for has emptied the socket, and says so to the reactor,
-/// which saves asking again.
+/// Reads once.
 fn read(
     stream: &Stream,
     asked: usize,
-    mut once: impl FnMut() -> io::Result<usize>,
+    once: impl FnOnce() -> io::Result<usize>,
 ) -> Result<Came, ReadError> {
-    let mut short = None;
-    let result = stream.try_io(Interest::READABLE, || {
-        let n = once()?;
-        if n > 0 && n < asked {
-            short = Some(n);
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        Ok(n)
-    });
-    if let Some(n) = short {
-        return Ok(Came::Bytes(n));
-    }
-    match result {
+    match stream.try_read_with(asked, once) {
         Ok(0) => Err(ReadError::Connection("the other side closed it".into())),
         Ok(n) => Ok(Came::Bytes(n)),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Came::Empty),
@@ -436,7 +433,7 @@ fn read(
     }
 }
 
-/// The bare read, within `try_io`.
+/// The bare read.
 fn stream_read(stream: &Stream, into: &mut [u8]) -> io::Result<usize> {
     crate::memory::read_plain(stream.as_fd(), into)
 }

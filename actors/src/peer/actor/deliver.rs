@@ -12,9 +12,7 @@ use crate::reason::{Code, Reason};
 use crate::runtime::shared::{NodeShared, Pools};
 use crate::supervisor::actor::PeerSays;
 use crate::supervisor::early::Offer;
-use actix::{
-    ActorFutureExt, AsyncContext, Context, Handler, Message, ResponseActFuture, WrapFuture,
-};
+use actix::{ActorFutureExt, Context, Handler, Message, ResponseActFuture, WrapFuture};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -237,16 +235,8 @@ impl Handler<Incoming> for PeerActor {
         Box::pin(taken.into_actor(self).map(|emptied, me, ctx| {
             me.spare.extend(emptied);
             me.spare.truncate(me.shards.len());
-            // What the shards answered takes the acknowledgement along; without an answer it goes
-            // by itself.
-            if let Some(link) = &me.link
-                && !me.flushing
-                && link.blocked.is_none()
-                && (link.session.has_output() || link.session.owes_ack())
-            {
-                me.flushing = true;
-                ctx.notify(super::flush::Flush);
-            }
+            me.wants_flush(ctx);
+            me.wants_ack(ctx);
         }))
     }
 }

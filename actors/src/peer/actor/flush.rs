@@ -5,11 +5,21 @@ use crate::peer::transport::Sent;
 use crate::peer::wire;
 use crate::reason::{Code, Reason};
 use actix::{AsyncContext, Context, Handler, Message};
+use std::time::Duration;
 
 /// The end of a turn, or room in the transport.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct Flush;
+
+/// What was received is acknowledged, if nothing took that along.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Acknowledge;
+
+/// How long an acknowledgement waits for a frame to go with. Nothing waits for it but memory, and a
+/// frame of its own wakes the other side for nothing.
+const ACK_LATER: Duration = Duration::from_millis(10);
 
 /// The present transport, if it is this one, has room again.
 #[derive(Message)]
@@ -25,6 +35,15 @@ impl PeerActor {
         if !self.flushing && link.blocked.is_none() && link.session.has_output() {
             self.flushing = true;
             ctx.notify(Flush);
+        }
+    }
+
+    /// Acknowledges in a while, if nothing goes out by then.
+    pub(super) fn wants_ack(&mut self, ctx: &mut Context<Self>) {
+        let owes = self.link.as_ref().is_some_and(|l| l.session.owes_ack());
+        if owes && !self.acknowledging {
+            self.acknowledging = true;
+            ctx.notify_later(Acknowledge, ACK_LATER);
         }
     }
 
@@ -75,6 +94,17 @@ impl Handler<Flush> for PeerActor {
     fn handle(&mut self, _: Flush, ctx: &mut Context<Self>) {
         self.flushing = false;
         self.flush(ctx);
+    }
+}
+
+impl Handler<Acknowledge> for PeerActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Acknowledge, ctx: &mut Context<Self>) {
+        self.acknowledging = false;
+        if self.link.as_ref().is_some_and(|l| l.session.owes_ack()) {
+            self.flush(ctx);
+        }
     }
 }
 

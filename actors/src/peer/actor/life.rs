@@ -1,74 +1,24 @@
-//! How sessions and transports begin and end.
-
-use super::deliver::Incoming;
-use super::{Link, PeerActor, PeerState};
-use crate::fabric::PeerRoute;
-use crate::fabric::tcp::TcpRoute;
-use crate::ids::PoolId;
-use crate::memory::GateTable;
-use crate::peer::hello::{SessionId, Start};
-use crate::peer::message::Body;
-use crate::peer::session::{ResumeRefused, Session, SessionLimits};
-use crate::peer::transport::{Connection, Source, Transport};
-use crate::peer::wire::{self, Bounds, FrameReader};
-use crate::reason::{Code, Reason};
-use crate::supervisor::actor::{PeerGone, ShardPeer};
-use actix::{
-    ActorFutureExt, AsyncContext, Context, Handler, Message, MessageResult, ResponseActFuture,
-    WrapFuture,
-};
-use kvroom_kernels::layout::PoolLayout;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+//! How sessions and transports end, and when.
 
 use super::clock::Tick;
+use super::{PeerActor, PeerState};
+use crate::fabric::PeerRoute;
+use crate::peer::hello::SessionId;
+use crate::peer::message::Body;
+use crate::peer::session::Session;
+use crate::peer::transport::Transport;
+use crate::peer::wire;
+use crate::reason::{Code, Reason};
+use crate::supervisor::actor::PeerGone;
+use actix::{
+    AsyncContext, Context, Handler, Message, MessageResult, ResponseActFuture, WrapFuture,
+};
+use std::time::Duration;
 
 /// How long the last word of a session may take to be written and read.
 const LAST_WORD: Duration = Duration::from_secs(1);
 /// Bytes that are written behind each other as last words; what is beyond is not said.
 const LAST_BYTES: usize = 4 << 20;
-
-/// A new transport, greeted. Whether it is taken is decided here, in one step.
-#[derive(Message)]
-#[rtype(result = "Attached")]
-pub(crate) struct Attach {
-    pub(crate) connection: Connection,
-    /// What was read behind the greeting.
-    pub(crate) read: Vec<u8>,
-    /// The session's name, and how it begins.
-    pub(crate) session: SessionId,
-    pub(crate) start: Start,
-    /// The session that this node's greeting named.
-    pub(crate) offered: Option<SessionId>,
-    /// The word that tells the other side that this transport is taken, if this side decides.
-    pub(crate) go: Option<Vec<u8>>,
-    /// This node made the connection.
-    pub(crate) dialed: bool,
-    pub(crate) pools: Vec<(PoolId, PoolLayout)>,
-    pub(crate) our_window: u32,
-    pub(crate) their_window: u32,
-    pub(crate) route: RouteWish,
-}
-
-/// How bytes shall go in a new session.
-pub(crate) enum RouteWish {
-    Local(Arc<GateTable>),
-    Tcp(Box<dyn FnOnce() -> TcpRoute + Send>),
-}
-
-/// What became of a transport.
-#[derive(Debug)]
-pub(crate) enum Attached {
-    /// A new session is up.
-    Fresh(PeerRoute),
-    /// The session goes on.
-    Resumed,
-    /// There is, or was meanwhile, another one: to be said to the other side, which tries again.
-    Crossed(Connection),
-    /// The transport is lost, or the session is that it was to go on with.
-    Lost(String),
-}
 
 /// The session ends: because this node says so.
 #[derive(Message)]
@@ -99,9 +49,9 @@ pub(crate) struct Standing {
 /// The reader's last word.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Closed {
-    transport: u64,
-    why: String,
+pub(super) struct Closed {
+    pub(super) transport: u64,
+    pub(super) why: String,
 }
 
 #[derive(Message)]
@@ -109,132 +59,6 @@ struct Closed {
 struct Ticked;
 
 impl PeerActor {
-    /// Whether another transport than the present one is to be taken.
-    fn crosses(&self, attach: &Attach) -> bool {
-        let current = self.link.as_ref().map(|l| l.id);
-        let up = self.is_up();
-        match attach.start {
-            // Its peer says that it lost the last one; who dialed has lost it too, or found another.
-            Start::Resume { .. } => current != Some(attach.session) || (up && attach.dialed),
-            Start::Fresh { .. } => up || current != attach.offered,
-        }
-    }
-
-    fn is_up(&self) -> bool {
-        self.link.as_ref().is_some_and(|l| l.transport.is_some())
-    }
-
-    fn fresh(&mut self, attach: Attach) -> (PeerRoute, Connection, Option<Vec<u8>>, Vec<u8>) {
-        self.give_up(
-            Reason::new(
-                Code::SessionLost,
-                "a new session takes the place of this one",
-            ),
-            None,
-        );
-        let limits = SessionLimits {
-            unacknowledged: self.node.limits.frames_unacknowledged,
-            progress: self.node.limits.rooms,
-            our_window: attach.our_window,
-            their_window: attach.their_window,
-        };
-        let mut session = Session::new(self.node.incarnation, self.incarnation, limits);
-        // What earlier sessions named is dead for ever.
-        session.note_abort(self.floor);
-        let route = match attach.route {
-            RouteWish::Local(gates) => PeerRoute::Local(gates),
-            RouteWish::Tcp(start) => PeerRoute::Tcp(start()),
-        };
-        self.parted.store(false, Ordering::Release);
-        self.node.stats.add(&self.node.stats.sessions_opened);
-        self.link = Some(Link {
-            session,
-            id: attach.session,
-            pools: attach.pools.into_iter().collect(),
-            route: route.clone(),
-            reader: self.reader(),
-            transport: None,
-            reading: None,
-            blocked: None,
-        });
-        (route, attach.connection, attach.go, attach.read)
-    }
-
-    fn reader(&self) -> FrameReader {
-        FrameReader::new(Bounds {
-            // A claim that is over this node's other limits is well formed: it is refused by
-            // itself, in `deliver`.
-            pages_per_claim: usize::MAX,
-            receivers: u16::MAX,
-            ..Bounds::from(&self.node.limits)
-        })
-    }
-
-    /// A transport under the session, and its first word on the way.
-    fn begin(
-        &mut self,
-        connection: Connection,
-        go: Option<Vec<u8>>,
-        ctx: &mut Context<Self>,
-    ) -> Result<Source, String> {
-        let (mut transport, source) = connection.open().map_err(|e| e.to_string())?;
-        let reader = self.reader();
-        let Some(link) = &mut self.link else {
-            return Err("the session is gone".into());
-        };
-        if let Some(go) = go {
-            transport.first(go);
-        }
-        link.stop_tasks();
-        link.reader = reader;
-        link.transport = Some(transport);
-        self.transports += 1;
-        self.clock.heard();
-        self.arm(ctx);
-        self.flush(ctx);
-        Ok(source)
-    }
-
-    /// From here on the session hears.
-    fn read(&mut self, mut source: Source, read: Vec<u8>, ctx: &mut Context<Self>) {
-        let (transport, me) = (self.transports, ctx.address());
-        let reading = actix::spawn(async move {
-            if !read.is_empty() {
-                let len = read.len();
-                let first = Incoming {
-                    transport,
-                    bytes: read,
-                    len,
-                };
-                if me.send(first).await.is_err() {
-                    return;
-                }
-            }
-            loop {
-                match source.next().await {
-                    Ok((bytes, len)) => {
-                        let incoming = Incoming {
-                            transport,
-                            bytes,
-                            len,
-                        };
-                        if me.send(incoming).await.is_err() {
-                            return;
-                        }
-                    }
-                    Err(why) => {
-                        me.do_send(Closed { transport, why });
-                        return;
-                    }
-                }
-            }
-        });
-        match &mut self.link {
-            Some(link) => link.reading = Some(reading),
-            None => reading.abort(),
-        }
-    }
-
     /// The connection is gone. Over a socket the session is kept for a while; a pipe that closes was
     /// closed by the other node.
     pub(super) fn transport_lost(&mut self, why: &str, ctx: &mut Context<Self>) {
@@ -294,7 +118,7 @@ impl PeerActor {
 
     /// The session is over: its rooms end on this side, whatever waits is told so. Gives the last
     /// word on its way, to be waited for or not.
-    fn give_up(
+    pub(super) fn give_up(
         &mut self,
         reason: Reason,
         word: Option<Body>,
@@ -325,7 +149,7 @@ impl PeerActor {
     }
 
     /// A tick is on its way while there is something that it is for.
-    fn arm(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn arm(&mut self, ctx: &mut Context<Self>) {
         let wanted = self
             .link
             .as_ref()
@@ -369,105 +193,6 @@ impl Handler<WhereStands> for PeerActor {
             up: link.transport.is_some(),
         });
         MessageResult(standing.unwrap_or_default())
-    }
-}
-
-impl Handler<Attach> for PeerActor {
-    type Result = ResponseActFuture<Self, Attached>;
-
-    fn handle(&mut self, mut attach: Attach, ctx: &mut Context<Self>) -> Self::Result {
-        let answer = |answer, me: &Self| -> Self::Result {
-            Box::pin(std::future::ready(answer).into_actor(me))
-        };
-        if self.for_good {
-            let why = "a newer life of the peer is known".into();
-            return answer(Attached::Lost(why), self);
-        }
-        if attach.go.is_some() && self.crosses(&attach) {
-            return answer(Attached::Crossed(attach.connection), self);
-        }
-        if let Start::Resume { received } = attach.start {
-            let resumed = self.resume(&attach, received);
-            if let Err(why) = resumed {
-                return answer(Attached::Lost(why), self);
-            }
-            let read = std::mem::take(&mut attach.read);
-            return match self.begin(attach.connection, attach.go, ctx) {
-                Ok(source) => {
-                    self.node.stats.add(&self.node.stats.sessions_resumed);
-                    tracing::info!(node = self.node.name, peer = self.name, "session resumed");
-                    self.watch.send_replace(PeerState::Up);
-                    self.read(source, read, ctx);
-                    answer(Attached::Resumed, self)
-                }
-                Err(why) => {
-                    self.transport_lost(&why, ctx);
-                    answer(Attached::Lost(why), self)
-                }
-            };
-        }
-        let (route, connection, go, read) = self.fresh(attach);
-        let source = match self.begin(connection, go, ctx) {
-            Ok(source) => source,
-            Err(why) => {
-                self.give_up(Reason::new(Code::SessionLost, why.clone()), None);
-                return answer(Attached::Lost(why), self);
-            }
-        };
-        let transport = self.transports;
-        let (me, known) = (ctx.address(), route.clone());
-        let ready: Vec<_> = self
-            .shards
-            .iter()
-            .map(|s| {
-                s.send(ShardPeer {
-                    peer: self.me,
-                    addr: me.clone(),
-                    route: route.clone(),
-                })
-            })
-            .collect();
-        let ready = async move {
-            // Every shard knows the peer before it can hear from it.
-            for shard in ready {
-                let _ = shard.await;
-            }
-        };
-        Box::pin(ready.into_actor(self).map(move |(), actor, ctx| {
-            if !actor.is_up() || actor.transports != transport {
-                // Given up meanwhile: nobody would ever take the word back that it is up.
-                return Attached::Lost("it was lost at once".into());
-            }
-            actor.watch.send_replace(PeerState::Up);
-            actor.read(source, read, ctx);
-            Attached::Fresh(known)
-        }))
-    }
-}
-
-impl PeerActor {
-    /// The session goes on over a transport that is about to come.
-    fn resume(&mut self, attach: &Attach, received: u64) -> Result<(), String> {
-        let Some(link) = self.link.as_mut().filter(|l| l.id == attach.session) else {
-            return Err("the session that it was to go on with is gone".into());
-        };
-        if link.transport.take().is_some() {
-            self.transports += 1;
-            link.stop_tasks();
-        }
-        link.session.reset();
-        match link.session.resume(received) {
-            Ok(()) => Ok(()),
-            // The greeting was written before what it acknowledged after: it is known to have that.
-            Err(ResumeRefused::Forgotten { acked, .. }) => {
-                link.session.resume(acked).map_err(|e| e.to_string())
-            }
-            Err(error) => {
-                let reason = super::deliver::violation(error.to_string());
-                self.end_of(reason);
-                Err(error.to_string())
-            }
-        }
     }
 }
 

@@ -13,7 +13,8 @@
 //! gets its number, its gate and its place in the queue in one step, here and nowhere else (`open`);
 //! without a credit of the peer it waits. The reader of a transport waits until the shards have taken
 //! what it read (`deliver`), so that a peer cannot fill their mailboxes; it never waits for this
-//! side's writes (`flush`). `life` is how sessions and transports begin and end, `clock` when.
+//! side's writes (`flush`). `attach` is how sessions and transports begin,
+//! `life` how they end, `clock` when.
 
 use super::message::{Body, Claim};
 use super::session::Session;
@@ -34,14 +35,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+mod attach;
 mod clock;
 mod deliver;
 mod flush;
 mod life;
 mod open;
 
+pub(crate) use attach::{Attach, Attached, RouteWish};
 use clock::Clock;
-pub(crate) use life::{Attach, Attached, GiveUp, RouteWish, Standing, WhereStands};
+pub(crate) use life::{GiveUp, Standing, WhereStands};
 
 /// A claim that a shard wants opened.
 #[derive(Debug)]
@@ -112,6 +115,8 @@ pub(crate) struct PeerActor {
     for_good: bool,
     next_waiting: u64,
     flushing: bool,
+    /// An acknowledgement is on its way.
+    acknowledging: bool,
     clock: Clock,
     /// Answers of this turn, for each shard.
     says: Vec<Vec<SessionSays>>,
@@ -182,6 +187,7 @@ impl PeerActor {
             for_good: false,
             next_waiting: 0,
             flushing: false,
+            acknowledging: false,
             spare: Vec::new(),
             watch,
             parted,
