@@ -12,7 +12,7 @@ use kvroom::actors::peer::message::{Body, Claim, ClaimTag, Frame};
 use kvroom::actors::peer::wire::length_word;
 use kvroom::{
     ClusterKey, Code, Deadlines, Net, NodeStats, Outcome, Peer, ReceiveRoom, RoomId, RoomKey,
-    SendRoom,
+    SendRoom, StateName,
 };
 use kvroom_kernels::coverage::Coverage;
 use std::io::Write;
@@ -639,21 +639,28 @@ async fn a_rank_that_is_claimed_twice_is_refused_and_the_first_keeps_it() {
 }
 
 #[tokio::test]
-async fn a_claim_number_that_does_not_rise_ends_the_session() {
+async fn a_claim_number_that_does_not_rise_is_dead_on_arrival_and_counted() {
     let court = Court::opens().await;
-    let name = "liar of old numbers";
-    let mut liar = court.receiver(name);
+    let mut liar = court.receiver("liar of old numbers");
     let mut claim = liar.claim(RoomKey::new(92, 0), &[3]);
     claim.tag.id.number = ClaimNo(9);
     liar.say(Body::Claim(Box::new(claim.clone())));
-    claim.tag.room = RoomKey::new(92, 1);
-    liar.say(Body::Claim(Box::new(claim)));
-    liar.is_put_out();
-    is_blamed(name).await;
-    let peer = within(court.duo.prefill.node.peer(name)).await.unwrap();
-    assert!(peer.is_up().is_err());
+    for number in [9, 1] {
+        claim.tag.room = RoomKey::new(92, number);
+        claim.tag.id.number = ClaimNo(u64::from(number));
+        liar.say(Body::Claim(Box::new(claim.clone())));
+    }
+    let node = &court.duo.prefill.node;
+    until_stats("they are counted", node, |s| s.stale_messages == 2).await;
+    assert_eq!(node.stats().await.early_claims, 1);
+    for attempt in [9, 1] {
+        let sender = court.duo.send(92, attempt).await;
+        settle(&[node]).await;
+        assert_eq!(sender.poll().state, StateName::Registered);
+    }
+    drop(liar);
     let gone = |s: &NodeStats| s.early_claims == 0;
-    until_stats("its claims are gone", &court.duo.prefill.node, gone).await;
+    until_stats("its claims are gone", node, gone).await;
     court.goes_on().await;
 }
 
