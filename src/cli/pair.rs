@@ -313,6 +313,7 @@ async fn node(
     let mut builder = Node::builder(name)
         .shards(usize::from(setup.shards))
         .lanes(usize::from(setup.lanes))
+        .spin(setup.net.spin())
         .limits(setup.limits.clone())
         // Nothing here may end because a measurement takes its time.
         .deadlines(Deadlines {

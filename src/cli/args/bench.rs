@@ -11,7 +11,7 @@ printed all the same.
 With --fabric tcp the two nodes are joined by sockets on this host, 127.0.0.1 or a Unix socket; with
 --processes 2 the sending one is a process of its own. Every report then says so: processes (1 | 2),
 transport (local | tcp | unix), and of data connections: connections, congestion (as the kernel
-names it, null where there is none), payload_crc.";
+names it, null where there is none), payload_crc, spin_us (see --spin-us).";
 
 pub(super) const TRANSFER_AFTER: &str = "\
 Built-in workloads (layers x pages x page size):
@@ -31,7 +31,7 @@ as there are connections, in as many processes as the nodes, with the same conge
 blocking sockets, no framing, writev of 64 pages (or 1 MiB of a larger page), readv in place, one
 byte to ask for it all and one byte back when all is read.
 
-Keys of --json: fabric, processes, transport, connections, congestion, payload_crc, workload, kind,
+Keys of --json: fabric, processes, transport, connections, congestion, payload_crc, spin_us, workload, kind,
 lanes, reps, bytes, verified, GBps {min, median, max}, us {min, median, max}, memcpy_GBps (median),
 ratio_memcpy (of medians), raw_GBps {min, median, max}, ratio_raw_tcp (of medians),
 ratio_raw_tcp_pairs (median of the ratios of each repetition); the last three are null for local.";
@@ -49,12 +49,12 @@ pub(super) const LATENCY_AFTER: &str = "\
 One room after the other moves one page of 16 KiB, class interactive. The sender's room has started,
 pushed its page and finished when the clock starts with the receiver's start; it stops at the
 receiver's outcome (done) and when its page is back (released). Keys of --json: fabric, processes,
-transport, connections, congestion, payload_crc, lanes, reps, page_bytes, done_us and released_us,
+transport, connections, congestion, payload_crc, spin_us, lanes, reps, page_bytes, done_us and released_us,
 each {p50, p90, p99, max}.";
 
 pub(super) const ABORT_AFTER: &str = "\
 The receiver aborts while at least 64 MiB of the request wait to be moved. Keys of --json: fabric,
-processes, transport, connections, congestion, payload_crc, lanes, reps, request_bytes,
+processes, transport, connections, congestion, payload_crc, spin_us, lanes, reps, request_bytes,
 queued_bytes_min (the fewest bytes that had not landed in any repetition), abort_to_answer_us and
 abort_to_reusable_us, each {p50, p90, p99, max}.";
 

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use kvroom::Net;
+use std::time::Duration;
 
 /// How data connections are made; the same words for a node and for a bench.
 #[derive(Args, Clone, Debug, Default)]
@@ -15,6 +16,10 @@ pub(crate) struct NetArgs {
     /// Put a CRC32C of its payload into every data frame
     #[arg(long)]
     pub(crate) payload_crc: bool,
+    /// Microseconds that a shard's thread looks for more after something happened, before it sleeps;
+    /// 0 if not given, but 100 for bench latency
+    #[arg(long, value_name = "MICROSECONDS")]
+    pub(crate) spin_us: Option<u32>,
 }
 
 impl NetArgs {
@@ -29,6 +34,11 @@ impl NetArgs {
         }
     }
 
+    /// How long shards stay awake.
+    pub(crate) fn spin(&self) -> Duration {
+        Duration::from_micros(u64::from(self.spin_us.unwrap_or(0)))
+    }
+
     /// As words of a command line.
     pub(crate) fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
@@ -40,6 +50,9 @@ impl NetArgs {
         }
         if self.payload_crc {
             words.push("--payload-crc".to_owned());
+        }
+        if let Some(us) = self.spin_us {
+            words.extend(["--spin-us".to_owned(), us.to_string()]);
         }
         words
     }

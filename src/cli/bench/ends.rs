@@ -17,6 +17,8 @@ pub(crate) struct Between {
     /// Of TCP, as the kernel names it.
     pub(crate) congestion: Option<String>,
     pub(crate) payload_crc: Option<bool>,
+    /// How long shards stay awake after something happened.
+    pub(crate) spin_us: u32,
 }
 
 /// The ends as they will be.
@@ -57,6 +59,7 @@ impl Checked {
                 connections,
                 congestion,
                 payload_crc,
+                spin_us: ends.net.spin_us.unwrap_or(0),
             },
             ends: ends.clone(),
         })

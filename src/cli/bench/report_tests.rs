@@ -26,6 +26,7 @@ fn local() -> Between {
         connections: None,
         congestion: None,
         payload_crc: None,
+        spin_us: 0,
     }
 }
 
@@ -37,6 +38,7 @@ fn tcp() -> Between {
         connections: Some(2),
         congestion: Some("bbr".to_owned()),
         payload_crc: Some(false),
+        spin_us: 0,
     }
 }
 
@@ -73,6 +75,7 @@ fn a_transfer_report_holds_the_documented_keys_and_the_ratio_of_medians() {
         "connections",
         "congestion",
         "payload_crc",
+        "spin_us",
         "raw_GBps",
         "ratio_memcpy",
         "ratio_raw_tcp",

@@ -14,10 +14,14 @@ const WARM_UPS: u32 = 200;
 /// Senders that are started by one command.
 const BATCH: u32 = 100;
 const SEED: u64 = 5;
+/// How long shards stay awake, if it is not said.
+const SPIN_US: u32 = 100;
 
 /// Measures the rooms.
 pub(crate) fn run(args: &LatencyArgs) -> Result<LatencyReport, Failure> {
-    let ends = Checked::of(&args.ends)?;
+    let mut ends = args.ends.clone();
+    ends.net.spin_us.get_or_insert(SPIN_US);
+    let ends = Checked::of(&ends)?;
     let times = pair::block_on(measure(args, &ends))?;
     LatencyReport::new(args, ends.between, &times)
 }

@@ -79,6 +79,7 @@ async fn start(args: &NodeArgs, key: Option<ClusterKey>, pools: &[Pool]) -> Resu
         .for_each(|setting| setting.apply(&mut deadlines));
     let mut builder = Node::builder(&args.name)
         .lanes(usize::from(args.lanes))
+        .spin(args.net.spin())
         .limits(limits)
         .deadlines(deadlines)
         .net(Net {
