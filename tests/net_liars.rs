@@ -252,7 +252,7 @@ async fn a_peer_that_tells_the_truth_is_served() {
     let mut rest = vec![0; 2 * PAGE as usize + 16];
     std::io::Read::read_exact(&mut data, &mut rest).unwrap();
     assert!(holds(&rest[..PAGE as usize], 9, 0, 0));
-    data.write_all(&ack_frame(1..2)).unwrap();
+    data.write_all(&ack_frame(Fate::Landed, 1..2)).unwrap();
     honest.hear_until(|body| matches!(body, Body::Complete { .. }).then_some(()));
     honest.say(Body::Accepted { tag });
     assert_eq!(within(sender.outcome()).await, Outcome::Done);
@@ -375,7 +375,7 @@ async fn data_for_a_claim_of_another_peer_places_nothing_and_ends_the_session() 
 #[tokio::test]
 async fn an_acknowledgement_of_data_that_was_never_sent_ends_the_session() {
     a_sender_is_found_out("liar of acks", "acknowledged frame 1", |s| {
-        s.data(&ack_frame(1..4))
+        s.data(&ack_frame(Fate::Landed, 1..4))
     })
     .await;
 }
@@ -519,6 +519,27 @@ async fn data_for_claims_that_are_not_live_is_thrown_away_and_counted() {
     let back = within(room.released()).await;
     verify(&back.leases[0], CANARY, 0);
     drop((back, room));
+    court.goes_on().await;
+}
+
+#[tokio::test]
+async fn a_receiver_that_calls_valid_data_void_ends_its_session_and_the_room_hears_of_it() {
+    let court = Court::opens().await;
+    let name = "liar of void";
+    let mut liar = court.receiver(name);
+    let mut data = liar.data(Class::Interactive, 0);
+    let sender = court.duo.send(71, 0).await;
+    let claim = liar.claim(RoomKey::new(71, 0), &[3]);
+    liar.say(Body::Claim(Box::new(claim)));
+    let chunk = push(&sender, 0..TOKENS, court.duo.prefill.stamped(&[4], 9, 0)).await;
+    let mut frame = vec![0; 64 + 2 * PAGE as usize + 16];
+    std::io::Read::read_exact(&mut data, &mut frame).unwrap();
+    data.write_all(&ack_frame(Fate::Void, 1..2)).unwrap();
+    let outcome = within(sender.outcome()).await;
+    assert_eq!(code(&outcome), Code::ProtocolViolation, "{outcome}");
+    assert!(within(chunk.released()).await.is_some());
+    drop(sender);
+    is_blamed(name, &["void"]).await;
     court.goes_on().await;
 }
 

@@ -395,10 +395,17 @@ impl DataFrame {
     }
 }
 
-/// An acknowledgement that all these frames landed.
-pub(crate) fn ack_frame(frames: Range<u64>) -> Vec<u8> {
+/// What became of frames, in an acknowledgement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fate {
+    Landed = 0,
+    Void = 2,
+}
+
+/// An acknowledgement of all these frames.
+pub(crate) fn ack_frame(fate: Fate, frames: Range<u64>) -> Vec<u8> {
     let mut out = b"KVRF".to_vec();
-    out.extend_from_slice(&[2, 0, 0, 0]);
+    out.extend_from_slice(&[2, fate as u8, 0, 0]);
     out.extend_from_slice(&frames.start.to_le_bytes());
     out.extend_from_slice(&(frames.end - 1).to_le_bytes());
     sealed(out)
