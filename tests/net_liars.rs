@@ -12,7 +12,7 @@ use kvroom::actors::peer::message::{Body, Claim, ClaimTag, Frame};
 use kvroom::actors::peer::wire::length_word;
 use kvroom::{
     ClusterKey, Code, Deadlines, Net, NodeStats, Outcome, Peer, ReceiveRoom, RoomId, RoomKey,
-    SendRoom,
+    SendRoom, StateName,
 };
 use kvroom_kernels::coverage::Coverage;
 use std::io::Write;
@@ -58,13 +58,14 @@ fn lines_that_name(name: &str) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// Waits for a warning or an error that names the peer.
-async fn is_blamed(name: &str) {
-    let blames = |line: &String| line.contains("WARN") || line.contains("ERROR");
-    until("the log names the liar", || {
-        lines_that_name(name).iter().any(blames)
-    })
-    .await;
+/// Waits for a warning or an error that names the peer and what it did.
+async fn is_blamed(name: &str, words: &[&str]) {
+    let blames = |line: &String| {
+        let loud = line.contains("WARN") || line.contains("ERROR");
+        loud && words.iter().all(|word| line.contains(word))
+    };
+    let what = format!("the log names {name} and {words:?}");
+    until(&what, || lines_that_name(name).iter().any(blames)).await;
 }
 
 /// Two honest nodes with a room between them that is half done, while somebody lies to one of them.
@@ -180,7 +181,7 @@ impl Scene<'_> {
 
 /// After this lie of a sender its session is over, its room has ended with its pages back as they
 /// were, its name is in the log, and the others go on.
-async fn a_sender_is_found_out(name: &str, lie: impl FnOnce(&mut Scene<'_>)) {
+async fn a_sender_is_found_out(name: &str, what: &str, lie: impl FnOnce(&mut Scene<'_>)) {
     let court = Court::opens().await;
     let mut liar = court.sender(name);
     let (room, claim, peer) = court.room_from(name, &mut liar).await;
@@ -192,13 +193,14 @@ async fn a_sender_is_found_out(name: &str, lie: impl FnOnce(&mut Scene<'_>)) {
     });
     let outcome = within(room.outcome()).await;
     assert_eq!(code(&outcome), Code::ProtocolViolation, "{outcome}");
+    names(&text(&outcome), &[what]);
     let back = within(room.released()).await;
     verify(&back.leases[0], CANARY, 0);
     drop((back, room));
     liar.is_put_out();
     is_closed(&mut data);
     assert!(peer.is_up().is_err());
-    is_blamed(name).await;
+    is_blamed(name, &[what]).await;
     court.goes_on().await;
 }
 
@@ -235,8 +237,9 @@ async fn a_peer_that_tells_the_truth_is_served() {
 
     // And as a receiver.
     let mut honest = court.receiver("true receiver");
-    let mut data = honest.data(Class::Bulk, 0);
-    let _small = honest.data(Class::Interactive, 0);
+    let _large = honest.data(Class::Bulk, 0);
+    // So few bytes go the way of small pieces.
+    let mut data = honest.data(Class::Interactive, 0);
     let sender = court.duo.send(70, 0).await;
     let claim = honest.claim(RoomKey::new(70, 0), &[3]);
     let tag = claim.tag;
@@ -249,7 +252,7 @@ async fn a_peer_that_tells_the_truth_is_served() {
     let mut rest = vec![0; 2 * PAGE as usize + 16];
     std::io::Read::read_exact(&mut data, &mut rest).unwrap();
     assert!(holds(&rest[..PAGE as usize], 9, 0, 0));
-    data.write_all(&ack_frame(1..2)).unwrap();
+    data.write_all(&ack_frame(Fate::Landed, 1..2)).unwrap();
     honest.hear_until(|body| matches!(body, Body::Complete { .. }).then_some(()));
     honest.say(Body::Accepted { tag });
     assert_eq!(within(sender.outcome()).await, Outcome::Done);
@@ -259,7 +262,7 @@ async fn a_peer_that_tells_the_truth_is_served() {
 
 #[tokio::test]
 async fn data_for_pages_outside_the_claim_places_nothing_and_ends_the_session() {
-    a_sender_is_found_out("liar of places", |s| {
+    a_sender_is_found_out("liar of places", "places 1..3", |s| {
         let frame = DataFrame {
             places: 1..3,
             ..s.frame()
@@ -271,7 +274,7 @@ async fn data_for_pages_outside_the_claim_places_nothing_and_ends_the_session() 
 
 #[tokio::test]
 async fn data_for_layers_outside_the_pool_places_nothing_and_ends_the_session() {
-    a_sender_is_found_out("liar of layers", |s| {
+    a_sender_is_found_out("liar of layers", "layers 1..3", |s| {
         let frame = DataFrame {
             layers: 1..3,
             ..s.frame()
@@ -283,7 +286,7 @@ async fn data_for_layers_outside_the_pool_places_nothing_and_ends_the_session() 
 
 #[tokio::test]
 async fn data_beyond_the_cells_it_names_places_nothing_and_ends_the_session() {
-    a_sender_is_found_out("liar of positions", |s| {
+    a_sender_is_found_out("liar of positions", "bytes 4096..", |s| {
         let frame = DataFrame {
             position: PAGE,
             ..s.frame()
@@ -291,7 +294,7 @@ async fn data_beyond_the_cells_it_names_places_nothing_and_ends_the_session() {
         s.data(&frame.bytes(1));
     })
     .await;
-    a_sender_is_found_out("liar of huge positions", |s| {
+    a_sender_is_found_out("liar of huge positions", "18446744073709547519", |s| {
         let frame = DataFrame {
             position: u64::MAX - 4096,
             ..s.frame()
@@ -303,7 +306,7 @@ async fn data_beyond_the_cells_it_names_places_nothing_and_ends_the_session() {
 
 #[tokio::test]
 async fn data_for_a_section_that_the_claim_does_not_have_ends_the_session() {
-    a_sender_is_found_out("liar of sections", |s| {
+    a_sender_is_found_out("liar of sections", "section 3", |s| {
         let frame = DataFrame {
             section: 3,
             ..s.frame()
@@ -315,7 +318,7 @@ async fn data_for_a_section_that_the_claim_does_not_have_ends_the_session() {
 
 #[tokio::test]
 async fn a_data_frame_over_the_limit_ends_the_session_before_its_payload_is_read() {
-    a_sender_is_found_out("liar of lengths", |s| {
+    a_sender_is_found_out("liar of lengths", "1048577 bytes", |s| {
         let frame = DataFrame {
             length: (1 << 20) + 1,
             ..s.frame()
@@ -323,7 +326,7 @@ async fn a_data_frame_over_the_limit_ends_the_session_before_its_payload_is_read
         s.data(&frame.header());
     })
     .await;
-    a_sender_is_found_out("liar of no length", |s| {
+    a_sender_is_found_out("liar of no length", "0 bytes", |s| {
         let frame = DataFrame {
             length: 0,
             ..s.frame()
@@ -335,7 +338,7 @@ async fn a_data_frame_over_the_limit_ends_the_session_before_its_payload_is_read
 
 #[tokio::test]
 async fn data_frames_out_of_number_end_the_session() {
-    a_sender_is_found_out("liar of numbers", |s| {
+    a_sender_is_found_out("liar of numbers", "data frame 5", |s| {
         let frame = DataFrame {
             seq: 5,
             ..s.frame()
@@ -348,7 +351,7 @@ async fn data_frames_out_of_number_end_the_session() {
 #[tokio::test]
 async fn data_for_a_claim_of_another_peer_places_nothing_and_ends_the_session() {
     // The honest room's pages are compared at the end.
-    a_sender_is_found_out("liar of claims", |s| {
+    a_sender_is_found_out("liar of claims", "another peer", |s| {
         let mut seq = 0;
         for claim in 1..s.claim.tag.id.number.0 {
             for gate in 0..8 {
@@ -371,12 +374,15 @@ async fn data_for_a_claim_of_another_peer_places_nothing_and_ends_the_session() 
 
 #[tokio::test]
 async fn an_acknowledgement_of_data_that_was_never_sent_ends_the_session() {
-    a_sender_is_found_out("liar of acks", |s| s.data(&ack_frame(1..4))).await;
+    a_sender_is_found_out("liar of acks", "acknowledged frame 1", |s| {
+        s.data(&ack_frame(Fate::Landed, 1..4))
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_message_in_the_wrong_direction_ends_the_session() {
-    a_sender_is_found_out("liar of directions", |s| {
+    a_sender_is_found_out("liar of directions", "Accepted", |s| {
         let tag = s.claim.tag;
         s.liar.say(Body::Accepted { tag });
     })
@@ -385,7 +391,7 @@ async fn a_message_in_the_wrong_direction_ends_the_session() {
 
 #[tokio::test]
 async fn a_message_about_another_peers_claim_ends_the_session() {
-    a_sender_is_found_out("liar of tags", |s| {
+    a_sender_is_found_out("liar of tags", "Bound", |s| {
         let id = ClaimId {
             sender: incarnation(),
             ..s.claim.tag.id
@@ -398,7 +404,7 @@ async fn a_message_about_another_peers_claim_ends_the_session() {
 
 #[tokio::test]
 async fn an_acknowledgement_of_control_frames_that_were_never_sent_ends_the_session() {
-    a_sender_is_found_out("liar of control acks", |s| {
+    a_sender_is_found_out("liar of control acks", "acknowledge", |s| {
         s.liar.say_frame(&Frame {
             seq: 0,
             ack: 1 << 40,
@@ -410,7 +416,7 @@ async fn an_acknowledgement_of_control_frames_that_were_never_sent_ends_the_sess
 
 #[tokio::test]
 async fn a_control_frame_over_the_limit_ends_the_session() {
-    a_sender_is_found_out("liar of control lengths", |s| {
+    a_sender_is_found_out("liar of control lengths", "announced", |s| {
         let announced = length_word(kvroom::Limits::default().frame_bytes as u32 + 1);
         let mut bytes = announced.to_le_bytes().to_vec();
         bytes.extend_from_slice(&[0; 12]);
@@ -449,6 +455,7 @@ async fn complete_without_the_bytes_ends_that_room_as_incomplete() {
         names(&text(&outcome), &["Coverage"]);
         let back = within(room.released()).await;
         verify(&back.leases[0], CANARY, 0);
+        is_blamed(name, &["Coverage"]).await;
     }
     court.goes_on().await;
 }
@@ -473,7 +480,7 @@ async fn garbage_behind_the_handshake_ends_that_connection_and_costs_nobody_else
     let back = within(room.released()).await;
     verify(&back.leases[0], CANARY, 0);
     drop((back, room));
-    is_blamed("liar of garbage").await;
+    is_blamed("liar of garbage", &["connection lost"]).await;
     court.goes_on().await;
 }
 
@@ -515,6 +522,27 @@ async fn data_for_claims_that_are_not_live_is_thrown_away_and_counted() {
     court.goes_on().await;
 }
 
+#[tokio::test]
+async fn a_receiver_that_calls_valid_data_void_ends_its_session_and_the_room_hears_of_it() {
+    let court = Court::opens().await;
+    let name = "liar of void";
+    let mut liar = court.receiver(name);
+    let mut data = liar.data(Class::Interactive, 0);
+    let sender = court.duo.send(71, 0).await;
+    let claim = liar.claim(RoomKey::new(71, 0), &[3]);
+    liar.say(Body::Claim(Box::new(claim)));
+    let chunk = push(&sender, 0..TOKENS, court.duo.prefill.stamped(&[4], 9, 0)).await;
+    let mut frame = vec![0; 64 + 2 * PAGE as usize + 16];
+    std::io::Read::read_exact(&mut data, &mut frame).unwrap();
+    data.write_all(&ack_frame(Fate::Void, 1..2)).unwrap();
+    let outcome = within(sender.outcome()).await;
+    assert_eq!(code(&outcome), Code::ProtocolViolation, "{outcome}");
+    assert!(within(chunk.released()).await.is_some());
+    drop(sender);
+    is_blamed(name, &["void"]).await;
+    court.goes_on().await;
+}
+
 /// After this claim of a liar the prefill node says no: in words, or by ending the session. The
 /// sender room that it was for is unharmed, and a true claim is served by it.
 async fn a_claim_is_refused(name: &str, words: &[&str], lie: impl FnOnce(&mut Claim)) {
@@ -541,7 +569,7 @@ async fn a_claim_is_refused(name: &str, words: &[&str], lie: impl FnOnce(&mut Cl
             }
         }
     }
-    is_blamed(name).await;
+    is_blamed(name, words).await;
     assert_eq!(sender.try_outcome(), None, "the room was ended by {name}");
     let receiver = court.duo.receive(90, 0, &[5]).await;
     assert_eq!(within(receiver.outcome()).await, Outcome::Done);
@@ -623,7 +651,7 @@ async fn a_rank_that_is_claimed_twice_is_refused_and_the_first_keeps_it() {
         _ => None,
     });
     names(&reason, &["rank 0"]);
-    is_blamed("liar of a rank").await;
+    is_blamed("liar of a rank", &["rank 0", "91#0"]).await;
     assert_eq!(sender.try_outcome(), None);
     // The second rank is served by a true receiver.
     let mut honest = court.receiver("true second rank");
@@ -638,21 +666,28 @@ async fn a_rank_that_is_claimed_twice_is_refused_and_the_first_keeps_it() {
 }
 
 #[tokio::test]
-async fn a_claim_number_that_does_not_rise_ends_the_session() {
+async fn a_claim_number_that_does_not_rise_is_dead_on_arrival_and_counted() {
     let court = Court::opens().await;
-    let name = "liar of old numbers";
-    let mut liar = court.receiver(name);
+    let mut liar = court.receiver("liar of old numbers");
     let mut claim = liar.claim(RoomKey::new(92, 0), &[3]);
     claim.tag.id.number = ClaimNo(9);
     liar.say(Body::Claim(Box::new(claim.clone())));
-    claim.tag.room = RoomKey::new(92, 1);
-    liar.say(Body::Claim(Box::new(claim)));
-    liar.is_put_out();
-    is_blamed(name).await;
-    let peer = within(court.duo.prefill.node.peer(name)).await.unwrap();
-    assert!(peer.is_up().is_err());
+    for number in [9, 1] {
+        claim.tag.room = RoomKey::new(92, number);
+        claim.tag.id.number = ClaimNo(u64::from(number));
+        liar.say(Body::Claim(Box::new(claim.clone())));
+    }
+    let node = &court.duo.prefill.node;
+    until_stats("they are counted", node, |s| s.stale_messages == 2).await;
+    assert_eq!(node.stats().await.early_claims, 1);
+    for attempt in [9, 1] {
+        let sender = court.duo.send(92, attempt).await;
+        settle(&[node]).await;
+        assert_eq!(sender.poll().state, StateName::Registered);
+    }
+    drop(liar);
     let gone = |s: &NodeStats| s.early_claims == 0;
-    until_stats("its claims are gone", &court.duo.prefill.node, gone).await;
+    until_stats("its claims are gone", node, gone).await;
     court.goes_on().await;
 }
 
@@ -667,7 +702,7 @@ async fn more_claims_than_the_credit_end_the_session_and_leave_nothing() {
         liar.say(Body::Claim(Box::new(claim)));
     }
     liar.is_put_out();
-    is_blamed(name).await;
+    is_blamed(name, &["claims"]).await;
     let gone = |s: &NodeStats| s.early_claims == 0;
     until_stats("its claims are gone", &court.duo.prefill.node, gone).await;
     court.goes_on().await;

@@ -297,11 +297,16 @@ struct Stopped {
     peer: Peer,
     room: kvroom::SendRoom,
     chunk: kvroom::PushedChunk,
+    _alone: tokio::sync::MutexGuard<'static, ()>,
 }
+
+/// The memory of this process is measured, so that only one test of it at a time has large pools.
+static LARGE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 const BIG: u64 = 1 << 20;
 
 async fn stopped(liveness: Duration, resume: Duration) -> Stopped {
+    let alone = LARGE.lock().await;
     let deadlines = Deadlines {
         liveness,
         resume,
@@ -336,6 +341,7 @@ async fn stopped(liveness: Duration, resume: Duration) -> Stopped {
         peer,
         room,
         chunk,
+        _alone: alone,
     }
 }
 

@@ -117,6 +117,7 @@ async fn memory_is_flat_over_many_rooms_and_reconnects() {
             let node = &duo.decode.node;
             until_stats("it is noticed", node, |s| s.transports_lost > lost).await;
             assert!(within(duo.peer.wait_up()).await);
+            duo.proxy().forget();
         }
         duo.moves(u64::MAX - round, 0, &[0, 1], &[0, 1]).await;
         assert_quiet(&duo.decode.node).await;

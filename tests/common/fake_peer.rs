@@ -190,7 +190,11 @@ impl FakePeer {
 
     /// The next body that is not a question whether it is there; `None` when the connection ends.
     pub(crate) fn hear(&mut self) -> Option<Body> {
+        let start = Instant::now();
         loop {
+            if start.elapsed() > PATIENCE {
+                too_late("anything but pings");
+            }
             let mut bytes = &self.ahead[..];
             let frame = self.reader.read(&mut bytes).unwrap();
             let used = self.ahead.len() - bytes.len();
@@ -244,8 +248,14 @@ impl FakePeer {
     }
 
     /// Waits until the node has ended the session's connection.
+    #[track_caller]
     pub(crate) fn is_put_out(&mut self) {
-        while self.hear().is_some() {}
+        let start = Instant::now();
+        while self.hear().is_some() {
+            if start.elapsed() > PATIENCE {
+                too_late("the end of the session");
+            }
+        }
     }
 
     /// Opens a data connection, named as it should be.
@@ -316,7 +326,8 @@ pub(crate) fn is_silent(stream: &mut TcpStream, time: Duration) -> bool {
 
 /// A half-open connection: closed for writing.
 pub(crate) fn half_close(stream: &TcpStream) {
-    stream.shutdown(Shutdown::Write).unwrap();
+    // The other end may have closed it by now.
+    let _ = stream.shutdown(Shutdown::Write);
 }
 
 /// A data frame, as far as its header says.
@@ -384,10 +395,17 @@ impl DataFrame {
     }
 }
 
-/// An acknowledgement that all these frames landed.
-pub(crate) fn ack_frame(frames: Range<u64>) -> Vec<u8> {
+/// What became of frames, in an acknowledgement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fate {
+    Landed = 0,
+    Void = 2,
+}
+
+/// An acknowledgement of all these frames.
+pub(crate) fn ack_frame(fate: Fate, frames: Range<u64>) -> Vec<u8> {
     let mut out = b"KVRF".to_vec();
-    out.extend_from_slice(&[2, 0, 0, 0]);
+    out.extend_from_slice(&[2, fate as u8, 0, 0]);
     out.extend_from_slice(&frames.start.to_le_bytes());
     out.extend_from_slice(&(frames.end - 1).to_le_bytes());
     sealed(out)

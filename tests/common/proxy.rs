@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::Shutdown;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -66,7 +66,9 @@ pub(crate) struct Proxy {
 struct Shared {
     upstream: Mutex<String>,
     planner: Mutex<Planner>,
-    links: Mutex<Vec<Link>>,
+    links: Mutex<BTreeMap<usize, Link>>,
+    /// Connections ever.
+    count: AtomicUsize,
     refusing: Mutex<bool>,
     refused: AtomicU64,
 }
@@ -87,6 +89,7 @@ impl Proxy {
             upstream: Mutex::new(upstream.to_owned()),
             planner: Mutex::new(Box::new(|_| Plan::new())),
             links: Mutex::default(),
+            count: AtomicUsize::new(0),
             refusing: Mutex::new(false),
             refused: AtomicU64::new(0),
         });
@@ -144,9 +147,14 @@ impl Proxy {
         self.shared.refused.load(Ordering::SeqCst)
     }
 
-    /// All connections ever, those that are over among them.
+    /// All connections ever, those that are over among them unless they were forgotten.
     pub(crate) fn links(&self) -> Vec<Link> {
-        lock(&self.shared.links).clone()
+        lock(&self.shared.links).values().cloned().collect()
+    }
+
+    /// Forgets those that are over.
+    pub(crate) fn forget(&self) {
+        lock(&self.shared.links).retain(|_, link| link.is_open());
     }
 
     /// Those that are not over.
@@ -160,10 +168,10 @@ impl Proxy {
     pub(crate) async fn link(&self, number: usize) -> Link {
         let start = Instant::now();
         loop {
-            if let Some(link) = self.links().get(number) {
+            if let Some(link) = lock(&self.shared.links).get(&number) {
                 return link.clone();
             }
-            let there = self.links().len();
+            let there = self.shared.count.load(Ordering::SeqCst);
             assert!(
                 start.elapsed() < super::PATIENCE,
                 "connection {number} never came; there are {there}"
@@ -358,8 +366,7 @@ fn accepted(near: Socket, shared: &Arc<Shared>) {
         return;
     }
     let upstream = lock(&shared.upstream).clone();
-    let mut links = lock(&shared.links);
-    let number = links.len();
+    let number = shared.count.fetch_add(1, Ordering::SeqCst);
     let mut flows = [Flow::default(), Flow::default()];
     for (way, at, act) in lock(&shared.planner)(number) {
         flows[way as usize].at.insert(at, act);
@@ -372,7 +379,7 @@ fn accepted(near: Socket, shared: &Arc<Shared>) {
             over: watch::Sender::new(false),
         }),
     };
-    links.push(link.clone());
+    lock(&shared.links).insert(number, link.clone());
     tokio::spawn(async move {
         match Socket::connect(&upstream).await {
             Ok(far) => carry(&near, &far, &link).await,

@@ -509,8 +509,9 @@ impl Part {
             let then = match ack.fate {
                 Fate::Landed => job.landed(stretch),
                 Fate::Refused => job.refused(),
-                // Said by this side, whose job was over.
-                Fate::Void => Next::Wait,
+                // As this side's trailer said: its job is over, or cannot go on.
+                Fate::Void if unacked.void => Next::Over,
+                Fate::Void => return Err("it calls a frame void that was valid".into()),
                 Fate::Corrupt => job.corrupted(stretch),
             };
             match then {

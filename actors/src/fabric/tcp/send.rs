@@ -35,6 +35,8 @@ pub(super) struct Unacked {
     pub(super) seq: u64,
     pub(super) stretch: Stretch,
     pub(super) job: Rc<Job>,
+    /// Its trailer said so.
+    pub(super) void: bool,
 }
 
 /// A frame on its way.
@@ -165,6 +167,7 @@ impl Sending {
                 seq: frame.data.seq,
                 stretch: frame.stretch,
                 job: frame.job,
+                void: frame.void,
             });
         }
     }

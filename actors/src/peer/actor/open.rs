@@ -3,10 +3,29 @@
 use super::{Command, OpenRequest, PeerActor};
 use crate::ids::ClaimId;
 use crate::memory::Withdrawn;
-use crate::peer::message::{Body, Claim};
+use crate::peer::message::{Body, Claim, ClaimTag};
 use crate::peer::wire;
-use crate::reason::{Code, Reason};
+use crate::reason::{Code, Reason, Side};
 use crate::supervisor::actor::SessionSays;
+
+/// A room's end, or a claim's refusal, that is about what came from the other side.
+fn accusation(body: &Body) -> Option<(ClaimTag, &Reason)> {
+    let (Body::Failed { tag, reason }
+    | Body::Abort { tag, reason }
+    | Body::Rejected { tag, reason }) = body
+    else {
+        return None;
+    };
+    let accuses = matches!(
+        reason.code,
+        Code::BadClaim
+            | Code::CoverageIncomplete
+            | Code::CoverageOverlap
+            | Code::ChecksumMismatch
+            | Code::ProtocolViolation
+    );
+    (accuses && reason.side == Side::Local).then_some((*tag, reason))
+}
 
 impl PeerActor {
     pub(super) fn command(&mut self, command: Command) {
@@ -48,6 +67,10 @@ impl PeerActor {
                         link.session.progress(tag, posted, written);
                     }
                     body => {
+                        if let Some((tag, reason)) = accusation(&body) {
+                            let (node, peer) = (&self.node.name, &self.name);
+                            tracing::warn!(node, peer, room = %tag.room, %reason, "what the peer said of a room cannot be");
+                        }
                         if let Err(refused) = link.session.queue(body) {
                             tracing::error!(peer = self.name, %refused, "a message was not sent");
                         }
