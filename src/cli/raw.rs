@@ -15,6 +15,7 @@ use super::exit::Failure;
 use super::node::protocol::{RawAddress, RawServe};
 use super::pair::failed;
 use super::pattern::{self, Place};
+use kvroom::Net;
 use socket2::{Domain, Socket, Type};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -262,8 +263,10 @@ fn prepare(stream: &TcpStream, congestion: Option<&str>) -> io::Result<()> {
 /// The kernel does not let this process use `name`.
 pub(crate) fn congestion(name: Option<&str>) -> io::Result<String> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    if let Some(name) = name {
-        socket.set_tcp_congestion(name.as_bytes())?;
+    match name {
+        Some(name) => socket.set_tcp_congestion(name.as_bytes())?,
+        // As the library does.
+        None => drop(socket.set_tcp_congestion(Net::PREFERRED_CONGESTION.as_bytes())),
     }
     let bytes = socket.tcp_congestion()?;
     let name = bytes.split(|&b| b == 0).next().unwrap_or(&[]);

@@ -8,6 +8,7 @@ use super::listen::{Accepting, Greetings};
 use super::peers::Known;
 use super::shared::{NamedPool, NodeShared, Pools};
 use crate::fabric::stream::Stream;
+use crate::fabric::tcp::tune_control;
 use crate::fabric::tcp::{RouteEvent, TcpRoute};
 use crate::ids::{Incarnation, PeerRef, PoolId};
 use crate::memory::Pool;
@@ -296,7 +297,12 @@ pub(crate) fn listen(state: &Shared, listener: Accepting, address: String) {
     let me = Rc::clone(state);
     let node = Arc::clone(&state.borrow().node);
     let task = actix::spawn(async move {
-        let each = |stream| accepted(&me, stream);
+        let each = |stream| {
+            if let Stream::Tcp(tcp) = &stream {
+                tune_control(tcp, &node.net);
+            }
+            accepted(&me, stream);
+        };
         listener.run(&node.name, &address, each).await;
     });
     state.borrow_mut().listeners.push(task.abort_handle());

@@ -22,13 +22,14 @@ use super::greet::{AGAIN, Conn, GreetError, Greeted, Role, To, greet};
 use super::hub::Knock;
 use crate::copy::schedule::Class;
 use crate::fabric::stream::Stream;
-use crate::fabric::tcp::{DataConnection, RouteEvent, tune};
+use crate::fabric::tcp::{DataConnection, RouteEvent, tune, tune_control};
 use crate::ids::PeerRef;
 use crate::peer::actor::{GiveUp, PeerState};
 use crate::peer::hello::{RefusalCode, SessionId};
 use crate::peer::pipe::pipe;
 use crate::peer::wire::{DataHello, Greeting, encode_first_greeting};
 use crate::reason::{Code, Reason};
+use crate::runtime::net::Net;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -195,7 +196,8 @@ async fn open(
         };
         return Ok((Conn::Pipe(near), role));
     }
-    let stream = socket(address)
+    let node = Arc::clone(&state.borrow().node);
+    let stream = socket(address, &node.net)
         .await
         .map_err(|error| ConnectError::Unreachable {
             address: text.to_owned(),
@@ -208,12 +210,11 @@ async fn open(
     Ok((Conn::Socket(stream), role))
 }
 
-async fn socket(address: &Address) -> std::io::Result<Stream> {
+async fn socket(address: &Address, net: &Net) -> std::io::Result<Stream> {
     match address {
         Address::Tcp { host, port } => {
             let stream = tokio::net::TcpStream::connect((host.as_str(), *port)).await?;
-            // Frames are small, and each is waited for.
-            stream.set_nodelay(true)?;
+            tune_control(&stream, net);
             Ok(Stream::Tcp(stream))
         }
         Address::Unix(path) => tokio::net::UnixStream::connect(path)
@@ -421,8 +422,9 @@ async fn data_socket(
     address: &Address,
     hello: DataHello,
 ) -> std::io::Result<crate::fabric::stream::Detached> {
-    let stream = socket(address).await?;
-    tune(&stream, hello.class, &state.borrow().node.net);
+    let node = Arc::clone(&state.borrow().node);
+    let stream = socket(address, &node.net).await?;
+    tune(&stream, hello.class, &node.net);
     let mut bytes = Vec::new();
     encode_first_greeting(&Greeting::Data(hello), &mut bytes).map_err(std::io::Error::other)?;
     let mut conn = Conn::Socket(stream);

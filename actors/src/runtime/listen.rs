@@ -207,8 +207,6 @@ impl Accepting {
         match self {
             Accepting::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
-                // Frames are small, and each is waited for.
-                let _ = stream.set_nodelay(true);
                 Ok(Stream::Tcp(stream))
             }
             Accepting::Unix(listener, _) => {

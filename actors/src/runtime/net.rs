@@ -12,8 +12,9 @@ pub struct Net {
     pub key: Option<ClusterKey>,
     /// Data connections to each peer for large pieces, 1 to 64. There is one more for small ones.
     pub connections: u16,
-    /// Congestion control of TCP data connections, by the kernel's name for it; `None` for the
-    /// system's. One that the kernel does not allow is logged, and the system's is used.
+    /// Congestion control of TCP connections, by the kernel's name for it; `None` for
+    /// [`Net::PREFERRED_CONGESTION`] where the kernel allows it. One that was asked for and is not
+    /// allowed is logged; then, as otherwise, the system's is used.
     pub congestion: Option<String>,
     /// Send and receive buffer of each connection for large pieces in bytes; `None` leaves it to the
     /// kernel.
@@ -22,6 +23,12 @@ pub struct Net {
     pub interactive_buffer: Option<u32>,
     /// Whether each data frame carries a CRC32C of its payload, besides the one of its header.
     pub payload_crc: bool,
+}
+
+impl Net {
+    /// Used if nothing else is said: on one host, and for messages that are waited for, the pacing of
+    /// `bbr` costs more than half of the throughput and some latency.
+    pub const PREFERRED_CONGESTION: &str = "cubic";
 }
 
 impl Default for Net {

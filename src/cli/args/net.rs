@@ -10,7 +10,8 @@ pub(crate) struct NetArgs {
     /// Data connections to each peer for large pieces; the node's default if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) connections: Option<u16>,
-    /// Congestion control of TCP data connections, by the kernel's name; the system's if not given
+    /// Congestion control of TCP data connections, by the kernel's name; cubic if not given and allowed, else the
+    /// system's
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
     /// Put a CRC32C of its payload into every data frame

@@ -29,7 +29,7 @@ mod send;
 mod tests;
 
 pub(crate) use job::NewJob;
-pub(crate) use options::tune;
+pub(crate) use options::{tune, tune_control};
 
 use super::stream::Detached;
 use crate::copy::schedule::Class;

@@ -1,9 +1,31 @@
-//! Socket options of data connections.
+//! Socket options of connections to other processes.
 
 use crate::copy::schedule::Class;
 use crate::fabric::stream::Stream;
 use crate::runtime::net::Net;
 use socket2::SockRef;
+
+/// Sets a control connection up: frames are small, and each is waited for.
+pub(crate) fn tune_control(tcp: &tokio::net::TcpStream, net: &Net) {
+    let socket = SockRef::from(tcp);
+    if let Err(error) = socket.set_tcp_nodelay(true) {
+        tracing::warn!(%error, "TCP_NODELAY was not set");
+    }
+    set_congestion(&socket, net);
+}
+
+/// One that was asked for and is not allowed is logged; the preferred one is tried in silence.
+fn set_congestion(socket: &SockRef<'_>, net: &Net) {
+    let name = net
+        .congestion
+        .as_deref()
+        .unwrap_or(Net::PREFERRED_CONGESTION);
+    if let Err(error) = socket.set_tcp_congestion(name.as_bytes())
+        && net.congestion.is_some()
+    {
+        tracing::warn!(name, %error, "this congestion control is not to be had; the system's is used");
+    }
+}
 
 /// Sets a connection up for its class. What the kernel does not allow is logged and left as it is.
 pub(crate) fn tune(stream: &Stream, class: Class, net: &Net) {
@@ -15,9 +37,7 @@ pub(crate) fn tune(stream: &Stream, class: Class, net: &Net) {
         }
     };
     said("TCP_NODELAY", socket.set_tcp_nodelay(true));
-    if let Some(name) = &net.congestion {
-        said(name, socket.set_tcp_congestion(name.as_bytes()));
-    }
+    set_congestion(&socket, net);
     let buffer = match class {
         Class::Interactive => net.interactive_buffer,
         Class::Bulk => net.buffer,
