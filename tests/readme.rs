@@ -136,7 +136,14 @@ fn the_commands_that_are_shown_exist() {
         .collect();
     assert_eq!(
         commands,
-        ["doctor", "bench rooms", "bench transfer", "bench abort"]
+        [
+            "doctor",
+            "bench rooms",
+            "bench transfer",
+            "bench latency",
+            "bench abort",
+            "node"
+        ]
     );
     for command in commands {
         let help = Command::new(env!("CARGO_BIN_EXE_kvroom"))
@@ -146,7 +153,7 @@ fn the_commands_that_are_shown_exist() {
             .unwrap();
         let text = String::from_utf8(help.stdout).unwrap();
         assert!(
-            help.status.success() && text.contains("--json"),
+            help.status.success() && (text.contains("--json") || command == "node"),
             "kvroom {command}: {text}"
         );
     }
