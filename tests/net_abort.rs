@@ -121,6 +121,8 @@ async fn the_source_of_an_aborted_sender_is_free_in_the_middle_of_a_frame_and_no
         Outcome::Done => panic!("done"),
     }
     heal(&duo);
+    let node = &duo.decode.node;
+    until_counts("the frame ends as void", node, |s| s.void_frames > 0).await;
     let back = within(receiver.released()).await;
     for layer in 0..LAYERS {
         for page in 0..16 {
