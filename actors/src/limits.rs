@@ -9,6 +9,9 @@ use std::time::Duration;
 /// and end on multiples of it within a cell. Part of the protocol.
 pub const UNIT: u64 = 64 << 10;
 
+/// A data frame with a longer payload ends its sender's session: 16 MiB. Part of the protocol.
+pub const MAX_DATA_FRAME: usize = 16 << 20;
+
 /// How much of everything one node holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -43,7 +46,8 @@ pub struct Limits {
     /// Connections whose greeting is not over yet. One more puts the oldest out, so that strangers
     /// who say nothing keep nobody out.
     pub greetings: usize,
-    /// Payload bytes of one data frame on a network fabric. A longer one from a peer ends its session.
+    /// Payload bytes of one data frame that this node sends over a network. Taken as [`UNIT`] if it is
+    /// less and as [`MAX_DATA_FRAME`] if it is more.
     pub data_frame_bytes: usize,
 }
 

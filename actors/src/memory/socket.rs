@@ -110,8 +110,9 @@ impl Inside<'_> {
         // - The list's first `count` entries were written, and point to memory that lives through
         //   this call: `tail` is borrowed, the pools' memory is kept by the target.
         // - The kernel writes bytes there. The pages are held for writing by this target, being
-        //   inside its gate pins it, and as long as it lives nobody makes a slice of them; other
-        //   writers of the claim write other cells.
+        //   inside its gate pins it, and as long as it lives nobody makes a slice of them. The same
+        //   cell may be written at the same moment through another connection (a frame that was sent
+        //   again; a peer that lies): by the kernel too, or with volatile stores below.
         let n = unsafe { libc::readv(socket.as_raw_fd(), vectors.as_ptr(), vectors.count()) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error().into())
     }
@@ -134,17 +135,16 @@ impl Inside<'_> {
             range.bytes,
             cursor,
         )?;
-        // In steps through a buffer: a slice of these bytes may not exist, since a peer that breaks
-        // the protocol can have them written again at this very moment.
+        // In steps through a buffer, with volatile loads: a slice of these bytes may not exist, since
+        // another connection can bring the same cell at this very moment; see `read_from`.
         let mut buffer = [0; 4096];
         let mut done = 0;
         while done < len {
             let n = buffer.len().min(len - done);
             // SAFETY: `done` is less than `len`, the length of a range within the pool.
             let from = unsafe { at.as_ptr().add(done) };
-            // SAFETY: `n` bytes from there are within the range, and `buffer` has as many; the two
-            // do not overlap.
-            unsafe { std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), n) };
+            // SAFETY: `n` bytes from there are within the range.
+            unsafe { load(from, &mut buffer[..n]) };
             crc = crc32c::crc32c_append(crc, &buffer[..n]);
             done += n;
         }
@@ -164,9 +164,13 @@ impl Inside<'_> {
         };
         let want = range.bytes.min(bytes.len() as u64);
         let (at, len) = lent(to.held(), End::Destination, range.offset, want, cursor)?;
-        // SAFETY: `len` bytes are in `bytes` and in the pool; a slice of the pool does not exist
-        // while the target lives, so they do not overlap; see `read_from` for who else may write.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at.as_ptr(), len) };
+        for (i, byte) in bytes.iter().take(len).enumerate() {
+            // SAFETY: `i` is less than the length of the range, which lies within the pool.
+            let to = unsafe { at.as_ptr().add(i) };
+            // SAFETY: writable as long as the target lives; nobody has a slice of it. Volatile, since
+            // another connection may bring the same cell at this moment; see `read_from`.
+            unsafe { to.write_volatile(*byte) };
+        }
         Ok(())
     }
 }
@@ -219,4 +223,27 @@ pub(crate) fn read_plain(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<
     // SAFETY: `into` is borrowed, and as long as is said.
     let n = unsafe { libc::read(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len()) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// Volatile loads, eight bytes at a time where they are aligned.
+///
+/// # Safety
+///
+/// `from` is valid for reads of as many bytes as `into` has.
+unsafe fn load(from: *const u8, into: &mut [u8]) {
+    let mut at = 0;
+    while at < into.len() {
+        // SAFETY: `at` is less than the length of the range.
+        let next = unsafe { from.add(at) };
+        if next.addr().is_multiple_of(8) && into.len() - at >= 8 {
+            // SAFETY: aligned, and eight bytes of the range are left.
+            let word = unsafe { next.cast::<u64>().read_volatile() };
+            into[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+            at += 8;
+        } else {
+            // SAFETY: within the range.
+            into[at] = unsafe { next.read_volatile() };
+            at += 1;
+        }
+    }
 }

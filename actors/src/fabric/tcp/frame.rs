@@ -17,7 +17,7 @@
 //! before its trailer said that it is valid. Both stand on multiples of [`UNIT`] within a cell.
 
 use crate::ids::ClaimNo;
-use crate::limits::UNIT;
+use crate::limits::{MAX_DATA_FRAME, UNIT};
 use std::ops::Range;
 
 /// Bytes of a header.
@@ -118,10 +118,10 @@ impl Data {
     ///
     /// # Errors
     /// What is wrong, in words; the peer's fault.
-    pub(crate) fn check(&self, limit: usize) -> Result<(), String> {
-        if self.length == 0 || self.length as usize > limit {
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.length == 0 || self.length as usize > MAX_DATA_FRAME {
             return Err(format!(
-                "a data frame of {} bytes (1 to data_frame_bytes = {limit})",
+                "a data frame of {} bytes (1 to {MAX_DATA_FRAME})",
                 self.length
             ));
         }
@@ -486,22 +486,17 @@ mod tests {
             assert!(check(&bad).is_err(), "{bad:?}");
         }
         assert!(good.check_against(1..2, 3, 4096).is_err());
-        assert!(good.check(4096).is_err());
-        assert!(
-            Data {
-                length: 0,
+        assert_eq!(good.check(), Ok(()));
+        let check = |length, places| {
+            let bad = Data {
+                length,
+                places,
                 ..good.clone()
-            }
-            .check(4096)
-            .is_err()
-        );
-        assert!(
-            Data {
-                places: 2..2,
-                ..good
-            }
-            .check(1 << 20)
-            .is_err()
-        );
+            };
+            bad.check()
+        };
+        assert!(check(0, 0..3).is_err());
+        assert!(check(MAX_DATA_FRAME as u32 + 1, 0..3).is_err());
+        assert!(check(4096, 2..2).is_err());
     }
 }

@@ -75,6 +75,8 @@ pub(crate) struct TcpRoute {
     small: Addr<RouteActor>,
     large: Arc<[Addr<RouteActor>]>,
     next: Arc<AtomicUsize>,
+    /// Parts for large pieces that have, or had, a connection: whoever dialed says how many.
+    used: Arc<AtomicUsize>,
 }
 
 impl TcpRoute {
@@ -102,6 +104,7 @@ impl TcpRoute {
             small: part(home),
             large: lanes.iter().take(used).map(part).collect(),
             next: Arc::default(),
+            used: Arc::default(),
         }
     }
 
@@ -109,9 +112,11 @@ impl TcpRoute {
     pub(crate) fn attach(&self, connection: DataConnection) {
         let part = match connection.class {
             Class::Interactive => Some(&self.small),
-            Class::Bulk => self
-                .large
-                .get(usize::from(connection.index) % self.large.len().max(1)),
+            Class::Bulk => {
+                let at = usize::from(connection.index) % self.large.len().max(1);
+                self.used.fetch_max(at + 1, Ordering::Relaxed);
+                self.large.get(at)
+            }
         };
         if let Some(part) = part {
             part.do_send(RouteWork::Attach(connection));
@@ -120,7 +125,8 @@ impl TcpRoute {
 
     /// A job for it. Bounded by what was admitted, as a lane's.
     pub(crate) fn post(&self, job: NewJob) {
-        let at = self.next.fetch_add(1, Ordering::Relaxed) % self.large.len().max(1);
+        let used = self.used.load(Ordering::Relaxed).max(1);
+        let at = self.next.fetch_add(1, Ordering::Relaxed) % used;
         let part = match self.large.get(at) {
             Some(large) if job.bytes() > SMALL && job.class == Class::Bulk => large,
             _ => &self.small,

@@ -3,7 +3,11 @@
 use crate::copy::schedule::Class;
 use crate::fabric::stream::Stream;
 use crate::runtime::net::Net;
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
+use std::time::Duration;
+
+/// An idle connection is probed this often; three lost probes end it.
+const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// Sets a control connection up: frames are small, and each is waited for.
 pub(crate) fn tune_control(tcp: &tokio::net::TcpStream, net: &Net) {
@@ -38,6 +42,14 @@ pub(crate) fn tune(stream: &Stream, class: Class, net: &Net) {
     };
     said("TCP_NODELAY", socket.set_tcp_nodelay(true));
     set_congestion(&socket, net);
+    // A path that is gone is found out on an idle connection too.
+    let alive = TcpKeepalive::new()
+        .with_time(KEEPALIVE)
+        .with_interval(KEEPALIVE);
+    said(
+        "keepalive",
+        socket.set_tcp_keepalive(&alive.with_retries(3)),
+    );
     let buffer = match class {
         Class::Interactive => net.interactive_buffer,
         Class::Bulk => net.buffer,

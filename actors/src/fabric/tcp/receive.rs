@@ -14,7 +14,7 @@ use crate::fabric::stream::Stream;
 use crate::ids::PeerRef;
 use crate::memory::{GateTable, Inside, MAX_RANGES, PoolRange, SocketError, TargetSection};
 use kvroom_kernels::coverage::Rect;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -23,8 +23,6 @@ use std::os::fd::AsFd;
 pub(super) struct Border<'a> {
     pub(super) gates: &'a GateTable,
     pub(super) peer: PeerRef,
-    /// Longest payload.
-    pub(super) limit: usize,
 }
 
 /// Something that the route must do.
@@ -65,7 +63,6 @@ pub(super) struct Receiving {
     have: usize,
     last_seq: u64,
     ranges: Vec<PoolRange>,
-    discard: Vec<u8>,
     /// Bytes that were read and not looked at: before this connection was handed over, or with a
     /// header.
     ahead: Vec<u8>,
@@ -97,7 +94,6 @@ impl Receiving {
             have: 0,
             last_seq: 0,
             ranges: Vec::new(),
-            discard: Vec::new(),
             ahead,
             ahead_at: 0,
         }
@@ -162,7 +158,7 @@ impl Receiving {
             )));
         }
         self.last_seq = data.seq;
-        data.check(border.limit).map_err(ReadError::Violation)?;
+        data.check().map_err(ReadError::Violation)?;
         let live = match border.gates.enter(data.gate, data.claim) {
             Ok(inside) => {
                 check(&data, &inside, border.peer)?;
@@ -246,10 +242,12 @@ impl Receiving {
             }
             came
         } else {
-            self.discard.resize(DISCARD, 0);
             let most = (left as usize).min(DISCARD);
-            let into = &mut self.discard[..most];
-            let came = read(stream, most, || stream_read(stream, into))?;
+            let came = DISCARDED.with_borrow_mut(|buffer| {
+                buffer.resize(DISCARD, 0);
+                let into = &mut buffer[..most];
+                read(stream, most, || stream_read(stream, into))
+            })?;
             if let Came::Bytes(n) = came {
                 payload.late += n as u32;
             }
@@ -367,6 +365,11 @@ const AHEAD: usize = 2 << 10;
 
 /// Late bytes that are read at once.
 const DISCARD: usize = 256 << 10;
+
+thread_local! {
+    /// Where late bytes go; one for all connections of the thread.
+    static DISCARDED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// The border check of a frame's header.
 fn check(data: &Data, inside: &Inside<'_>, peer: PeerRef) -> Result<(), ReadError> {

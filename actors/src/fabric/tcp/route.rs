@@ -12,11 +12,12 @@
 use super::frame::{Ack, Fate};
 use super::job::{Job, NewJob, Next, Queued};
 use super::receive::{Border, Came, ReadError, Receiving};
-use super::send::{Sending, Wrote};
+use super::send::{Sending, Unacked, Wrote};
 use super::{DataConnection, RouteEvent, RouteEvents};
 use crate::copy::schedule::{Class, Config, Scheduler, Turn};
 use crate::fabric::stream::Stream;
 use crate::ids::{LifeId, PeerRef};
+use crate::limits::{MAX_DATA_FRAME, UNIT};
 use crate::reason::{Code, Reason};
 use crate::runtime::shared::NodeShared;
 use actix::{Actor, AsyncContext, Context, Handler, Message, WeakAddr};
@@ -26,11 +27,15 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::io::{Interest, Ready};
 use tokio::sync::Notify;
 
 /// Bytes that one connection reads or writes before others have their turn.
 const STRETCH: usize = 4 << 20;
+
+/// Ticks within `Deadlines::liveness`.
+const STILL_TICKS: u32 = 4;
 
 /// Bytes of a source that are summed in one turn.
 const SUM_STRETCH: u64 = 256 << 10;
@@ -67,6 +72,8 @@ struct Part {
     sums: VecDeque<Rc<Job>>,
     connections: Vec<Rc<Connection>>,
     closed: bool,
+    /// Something is to be sent again, over whichever connection has room.
+    queued_again: bool,
     /// The actor, to be told from a connection's task.
     me: Option<WeakAddr<RouteActor>>,
 }
@@ -80,6 +87,8 @@ struct Connection {
     /// Waits for the socket to take more.
     full: Cell<bool>,
     gone: Cell<bool>,
+    /// Ticks since anything moved, while the other side has something to read or to answer.
+    still: Cell<u32>,
     /// Something changed that its task must see.
     changed: Notify,
 }
@@ -93,7 +102,7 @@ impl RouteActor {
         events: RouteEvents,
         jobs: usize,
     ) -> Self {
-        let piece = node.limits.data_frame_bytes as u64;
+        let piece = frame_bytes(&node) as u64;
         let config = Config {
             bulk_piece: piece,
             capacity: jobs,
@@ -110,6 +119,7 @@ impl RouteActor {
                 sums: VecDeque::new(),
                 connections: Vec::new(),
                 closed: false,
+                queued_again: false,
                 me: None,
             })),
         }
@@ -122,7 +132,12 @@ impl Actor for RouteActor {
     fn started(&mut self, ctx: &mut Self::Context) {
         // Bounded by the jobs that were admitted, as a lane's.
         ctx.set_mailbox_capacity(1 << 16);
-        self.part.borrow_mut().me = Some(ctx.address().downgrade());
+        let mut part = self.part.borrow_mut();
+        part.me = Some(ctx.address().downgrade());
+        // Counted in ticks that ran: time in which this process stood still costs one at most.
+        let tick = part.node.deadlines.liveness / STILL_TICKS;
+        let tick = tick.clamp(Duration::from_millis(5), Duration::from_secs(60));
+        ctx.run_interval(tick, |me, _| me.part.borrow_mut().tick());
     }
 
     fn stopped(&mut self, _: &mut Self::Context) {
@@ -159,6 +174,13 @@ impl Handler<SumMore> for RouteActor {
             ctx.notify(SumMore);
         }
     }
+}
+
+/// Payload bytes of a frame of this node.
+fn frame_bytes(node: &NodeShared) -> usize {
+    node.limits
+        .data_frame_bytes
+        .clamp(UNIT as usize, MAX_DATA_FRAME)
 }
 
 /// After a large read or write: whoever waits for this core (a shard with an abort, say) goes first.
@@ -212,6 +234,10 @@ impl Part {
         }
         if !connection.gone.get() {
             again |= self.write(connection);
+        }
+        if std::mem::take(&mut self.queued_again) {
+            // Others may have nothing to do.
+            self.write_all();
         }
         again
     }
@@ -307,6 +333,7 @@ impl Part {
             receiving: RefCell::new(Receiving::new(read)),
             full: Cell::new(false),
             gone: Cell::new(false),
+            still: Cell::new(0),
             changed: Notify::new(),
         });
         self.connections.push(Rc::clone(&connection));
@@ -346,15 +373,36 @@ impl Part {
         connection.gone.set(true);
         connection.changed.notify_one();
         self.connections.retain(|c| !Rc::ptr_eq(c, connection));
-        let mut again = Vec::new();
-        if let Ok(mut sending) = connection.sending.try_borrow_mut() {
-            again.extend(sending.unacked.drain(..).map(|u| (u.job, u.stretch)));
-            again.extend(sending.under_way());
-        }
-        for (job, stretch) in again {
-            if job.is_live() {
+        let unacked = connection.sending.borrow_mut().take_unacked();
+        for Unacked {
+            job, stretch, void, ..
+        } in unacked
+        {
+            if void {
+                // It is over, or its source could not be read.
+                self.end(&job);
+            } else if job.is_live() {
                 job.lost(stretch);
                 self.queue(job);
+            }
+        }
+    }
+
+    /// A connection on which nothing moves, though the other side has something to read or to answer,
+    /// leads nowhere: whoever opened it opens it again.
+    fn tick(&mut self) {
+        for connection in self.connections.clone() {
+            let waiting = connection.sending.borrow().is_waiting();
+            let still = if waiting {
+                connection.still.get() + 1
+            } else {
+                0
+            };
+            connection.still.set(still);
+            if still > STILL_TICKS {
+                let within = self.node.deadlines.liveness;
+                let why = format!("nothing moved for {within:?} (Deadlines::liveness)");
+                self.lost(&connection, &why);
             }
         }
     }
@@ -387,6 +435,7 @@ impl Part {
             match once {
                 Ok(Wrote::Some(n)) => {
                     wrote += n;
+                    connection.still.set(0);
                     step_aside(n);
                 }
                 Ok(Wrote::Nothing) => return false,
@@ -408,7 +457,7 @@ impl Part {
     }
 
     fn next_stretch(&mut self) -> Option<(Rc<Job>, super::job::Stretch)> {
-        let limit = self.node.limits.data_frame_bytes;
+        let limit = frame_bytes(&self.node);
         loop {
             let job = match self.scheduler.next()? {
                 Turn::Cancelled(Queued(job)) => {
@@ -441,7 +490,6 @@ impl Part {
         let border = Border {
             gates: &node.gates,
             peer: self.peer,
-            limit: node.limits.data_frame_bytes,
         };
         let mut read = 0;
         while read < STRETCH && !connection.gone.get() {
@@ -452,6 +500,7 @@ impl Part {
             match came {
                 Ok(Came::Bytes(n)) => {
                     read += n;
+                    connection.still.set(0);
                     step_aside(n);
                 }
                 Ok(Came::Empty) => return false,
@@ -516,7 +565,10 @@ impl Part {
             };
             match then {
                 Next::Wait => {}
-                Next::Queue => self.queue(job),
+                Next::Queue => {
+                    self.queue(job);
+                    self.queued_again = true;
+                }
                 Next::Sum => {
                     self.sums.push_back(job);
                     if self.sums.len() == 1

@@ -122,10 +122,16 @@ impl Sending {
         });
     }
 
-    /// The stretch under way, if it would still have landed; the connection is lost.
-    pub(super) fn under_way(&mut self) -> Option<(Rc<Job>, Stretch)> {
-        let frame = self.frame.take()?;
-        (!frame.void).then_some((frame.job, frame.stretch))
+    /// What the other side has not acknowledged, now that the connection is lost.
+    pub(super) fn take_unacked(&mut self) -> Vec<Unacked> {
+        let mut all: Vec<Unacked> = std::mem::take(&mut self.unacked).into();
+        all.extend(self.frame.take().map(Outgoing::into_unacked));
+        all
+    }
+
+    /// Whether the other side has something to read or to answer.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.unacked.is_empty() || self.has_output()
     }
 
     /// Writes once.
@@ -163,12 +169,7 @@ impl Sending {
             && frame.took(n - of_head)
             && let Some(frame) = self.frame.take()
         {
-            self.unacked.push_back(Unacked {
-                seq: frame.data.seq,
-                stretch: frame.stretch,
-                job: frame.job,
-                void: frame.void,
-            });
+            self.unacked.push_back(frame.into_unacked());
         }
     }
 
@@ -182,6 +183,15 @@ impl Sending {
 }
 
 impl Outgoing {
+    fn into_unacked(self) -> Unacked {
+        Unacked {
+            seq: self.data.seq,
+            stretch: self.stretch,
+            job: self.job,
+            void: self.void,
+        }
+    }
+
     fn write(
         &mut self,
         stream: &Stream,
