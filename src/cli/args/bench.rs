@@ -48,9 +48,9 @@ idle: list of rooms, bytes_per_room, rss_before_bytes, rss_idle_bytes, rss_after
 pub(super) const LATENCY_AFTER: &str = "\
 One room after the other moves one page of 16 KiB, class interactive. The sender's room has started,
 pushed its page and finished when the clock starts with the receiver's start; it stops at the
-receiver's outcome (done), which is polled, or waited for with --asleep, and when its page is back
-(released). Keys of --json: fabric, processes, transport, connections, congestion, payload_crc,
-spin_us, lanes, polled, reps, page_bytes, done_us and released_us, each {p50, p90, p99, max}.";
+receiver's outcome (done) and when its page is back (released). Keys of --json: fabric, processes,
+transport, connections, congestion, payload_crc, spin_us, lanes, reps, page_bytes, done_us and released_us,
+each {p50, p90, p99, max}.";
 
 pub(super) const ABORT_AFTER: &str = "\
 The receiver aborts while at least 64 MiB of the request wait to be moved. Keys of --json: fabric,
@@ -208,9 +208,6 @@ pub(crate) struct LatencyArgs {
     #[arg(long, value_name = "N", default_value_t = 2_000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) reps: u32,
-    /// Wait for the outcome asleep instead of polling it, as an engine with its own scheduler would
-    #[arg(long)]
-    pub(crate) asleep: bool,
     /// Exit with 3 if the median of done_us is above this
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) require_p50_us: Option<f64>,

@@ -245,7 +245,6 @@ pub(crate) struct LatencyReport {
     #[serde(flatten)]
     between: Between,
     lanes: u16,
-    polled: bool,
     reps: usize,
     page_bytes: u64,
     done_us: Percentiles,
@@ -262,7 +261,6 @@ impl LatencyReport {
         Ok(LatencyReport {
             between,
             lanes: args.ends.lanes,
-            polled: !args.asleep,
             reps: times.len(),
             page_bytes: run_latency::PAGE_BYTES,
             done_us: percentiles(times, |t| t.done)?,

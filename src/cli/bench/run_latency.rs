@@ -44,7 +44,7 @@ async fn measure(args: &LatencyArgs, ends: &Checked) -> Result<Vec<LatencyTimes>
         pair.send(send).await?;
         for rep in first..first + count {
             let one;
-            (one, destination) = small_room(&pair, rep, destination, args.asleep).await?;
+            (one, destination) = small_room(&pair, rep, destination).await?;
             times.push(one);
             if rep == 0 {
                 pair::require_pattern(&destination, SEED)?;
@@ -63,7 +63,6 @@ async fn small_room(
     pair: &Pair,
     rep: u32,
     destination: WriteLease,
-    asleep: bool,
 ) -> Result<(LatencyTimes, WriteLease), Failure> {
     let builder = pair
         .decode
@@ -74,9 +73,6 @@ async fn small_room(
     let started = Instant::now();
     let receiver = builder.start().await;
     let receiver = receiver.map_err(pair::failed("cannot start a receiver"))?;
-    while !asleep && !receiver.poll().ended {
-        std::thread::yield_now();
-    }
     let outcome = receiver.outcome().await;
     let done = started.elapsed();
     let released = receiver.released().await;
