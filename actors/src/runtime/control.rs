@@ -4,7 +4,7 @@ use super::address::AddressError;
 use super::dial;
 use super::greet::{self, Conn, Role};
 use super::hub::{Knock, LocalHub};
-use super::listen::{Accepting, Greetings};
+use super::listen::{Accepting, Greetings, Refusals};
 use super::peers::Known;
 use super::shared::{NamedPool, NodeShared, Pools};
 use crate::fabric::stream::Stream;
@@ -74,12 +74,14 @@ pub enum ConnectError {
         why: String,
     },
     /// The other node did not end the greeting in time.
-    #[error("node {name:?} did not answer within {after:?}")]
+    #[error("node {name:?} did not answer within {after:?}: {last}")]
     Silent {
         /// The other node's name, or its address.
         name: String,
         /// How long it was waited for.
         after: Duration,
+        /// What happened last.
+        last: String,
     },
     /// This node is going down.
     #[error("this node is shutting down")]
@@ -142,6 +144,8 @@ pub(crate) struct State {
     /// the peer that is there.
     pub(crate) kept: BTreeMap<String, Kept>,
     pub(crate) greetings: Greetings,
+    /// Greetings that were refused, for the log.
+    pub(crate) refusals: Refusals,
     /// Tokens that were offered in greetings which are not over.
     pub(crate) pending: BTreeSet<u128>,
     /// Tokens of sessions.
@@ -188,6 +192,7 @@ impl State {
             peers: BTreeMap::new(),
             connecting: BTreeSet::new(),
             kept: BTreeMap::new(),
+            refusals: Refusals::default(),
             pending: BTreeSet::new(),
             tokens: BTreeMap::new(),
             listeners: Vec::new(),
@@ -266,6 +271,17 @@ impl State {
         (!over).then_some(data)
     }
 
+    /// The same, to be changed.
+    pub(crate) fn data_of_mut(
+        &mut self,
+        peer: PeerRef,
+        session: SessionId,
+    ) -> Option<&mut super::peers::Data> {
+        self.data_of(peer, session)?;
+        let known = self.peers.values_mut().find(|k| k.info.peer == peer)?;
+        known.data.as_mut()
+    }
+
     pub(crate) fn count_refused(&self) {
         self.node.stats.add(&self.node.stats.greetings_refused);
     }
@@ -312,13 +328,17 @@ fn accepted(state: &Shared, stream: Stream) {
     let number = state.borrow_mut().greetings.number();
     let me = Rc::clone(state);
     let within = state.borrow().node.deadlines.connect;
+    let from = match &stream {
+        Stream::Tcp(tcp) => tcp.peer_addr().ok(),
+        Stream::Unix(_) => None,
+    };
     let task = actix::spawn(async move {
         let role = Role::Acceptor {
             number: Some(number),
             from: None,
         };
         let greeted = greet::greet(&me, Conn::Socket(stream), role);
-        greet::log_accepted(&me, tokio::time::timeout(within, greeted).await);
+        greet::log_accepted(&me, from, tokio::time::timeout(within, greeted).await);
         me.borrow_mut().greetings.over(number);
     });
     let mut state = state.borrow_mut();
@@ -345,7 +365,7 @@ pub(crate) async fn serve(state: &Shared, mut mail: Mail) {
                         from: Some(knock.gates),
                     };
                     let greeted = greet::greet(&me, Conn::Pipe(knock.pipe), role);
-                    greet::log_accepted(&me, tokio::time::timeout(within, greeted).await);
+                    greet::log_accepted(&me, None, tokio::time::timeout(within, greeted).await);
                 });
             }
             Some(event) = mail.events.recv() => dial::data_event(state, event),

@@ -20,6 +20,7 @@ use super::address::Address;
 use super::control::{ConnectError, DataEvent, Kept, PeerInfo, Shared};
 use super::greet::{AGAIN, Conn, GreetError, Greeted, Role, To, greet};
 use super::hub::Knock;
+use super::peers::grown;
 use crate::copy::schedule::Class;
 use crate::fabric::stream::Stream;
 use crate::fabric::tcp::{DataConnection, RouteEvent, tune, tune_control};
@@ -30,25 +31,36 @@ use crate::peer::pipe::pipe;
 use crate::peer::wire::{DataHello, Greeting, encode_first_greeting};
 use crate::reason::{Code, Reason};
 use crate::runtime::net::Net;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+/// What is said of connections that gave way to another one which then did not come up.
+const CROSSED: &str = "another connection between both was to be their session, and is not there";
+/// Crossings in a row after which the other connection is looked for less often.
+const CROSSINGS: u32 = 8;
 
 /// The session there is, or a new one.
 pub(crate) async fn connect(state: &Shared, text: &str) -> Result<PeerInfo, ConnectError> {
     let address = Address::parse(text)?;
     let within = state.borrow().node.deadlines.connect;
-    let dialing = dial(state, &address, text, false);
-    let silent = |_| ConnectError::Silent {
-        name: named(&address, text),
-        after: within,
+    let mut last = "nothing was heard from it".to_owned();
+    let dialing = dial(state, &address, text, false, &mut last);
+    let info = match tokio::time::timeout(within, dialing).await {
+        Ok(dialed) => dialed?,
+        Err(_) => {
+            return Err(ConnectError::Silent {
+                name: named(&address, text),
+                after: within,
+                last,
+            });
+        }
     };
-    let info = tokio::time::timeout(within, dialing)
-        .await
-        .map_err(silent)??;
     if !matches!(address, Address::Local(_)) {
         keep(state, address, text, &info);
     }
@@ -69,7 +81,13 @@ async fn dial(
     address: &Address,
     text: &str,
     by_itself: bool,
+    last: &mut String,
 ) -> Result<PeerInfo, ConnectError> {
+    let (first, most) = {
+        let d = &state.borrow().node.deadlines;
+        (d.backoff_first, d.backoff_most)
+    };
+    let (mut wait, mut crossed) = (Duration::ZERO, 0);
     loop {
         if let Some(info) = there(state, address, text)? {
             return Ok(info);
@@ -81,9 +99,15 @@ async fn dial(
         let (conn, role) = open(state, address, text, by_itself).await?;
         match greet(state, conn, role).await {
             Ok(Greeted::Up(info) | Greeted::There(info)) => return Ok(info),
-            Ok(Greeted::Crossed | Greeted::Data) => {}
+            Ok(Greeted::Crossed | Greeted::Data) => {
+                CROSSED.clone_into(last);
+                crossed += 1;
+            }
             Err(GreetError::Stopped) => return Err(ConnectError::Stopped),
-            Err(error) if error.is_passing() && !by_itself => {}
+            Err(error) if error.is_passing() && !by_itself => {
+                *last = error.to_string();
+                crossed = 0;
+            }
             Err(error) => {
                 state.borrow().count_refused();
                 if let GreetError::Refused {
@@ -100,7 +124,12 @@ async fn dial(
             }
         }
         drop(_connecting);
-        tokio::time::sleep(AGAIN).await;
+        if (1..=CROSSINGS).contains(&crossed) {
+            tokio::time::sleep(AGAIN).await;
+        } else {
+            wait = grown(wait, first, most);
+            tokio::time::sleep(jittered(wait)).await;
+        }
     }
 }
 
@@ -204,28 +233,84 @@ async fn open(
             cause: error.to_string(),
         })?;
     let role = Role::Dialer {
-        to: To::Address(address.clone()),
+        to: To::Address(address.clone(), text.to_owned()),
         by_itself,
     };
     Ok((Conn::Socket(stream), role))
 }
 
-async fn socket(address: &Address, net: &Net) -> std::io::Result<Stream> {
+async fn socket(address: &Address, net: &Net) -> io::Result<Stream> {
     match address {
         Address::Tcp { host, port } => {
-            let stream = tokio::net::TcpStream::connect((host.as_str(), *port)).await?;
+            let stream = tcp(host, *port).await?;
             tune_control(&stream, net);
             Ok(Stream::Tcp(stream))
         }
         Address::Unix(path) => tokio::net::UnixStream::connect(path)
             .await
             .map(Stream::Unix),
-        Address::Local(_) => Err(std::io::ErrorKind::InvalidInput.into()),
+        Address::Local(_) => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}
+
+/// The first address of a host that answers.
+async fn tcp(host: &str, port: u16) -> io::Result<tokio::net::TcpStream> {
+    let mut last = io::Error::other("the host has no address");
+    for at in resolve(host, port).await? {
+        match tokio::net::TcpStream::connect(at).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Looks a name up on a thread that nobody waits for: it may hang for longer than a node takes to
+/// stop, and the runtime's own threads for such work are waited for at its end.
+async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let lookup = Lookup::begin()?;
+    let (tell, found) = oneshot::channel();
+    let host = host.to_owned();
+    std::thread::Builder::new()
+        .name("kvroom-lookup".into())
+        .spawn(move || {
+            let looked_up = (host.as_str(), port).to_socket_addrs();
+            drop(lookup);
+            let _ = tell.send(looked_up.map(Vec::from_iter));
+        })?;
+    found.await.map_err(io::Error::other)?
+}
+
+/// Names that are being looked up in this process.
+static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
+/// How many may be: each is a thread.
+const MOST_LOOKUPS: usize = 256;
+
+struct Lookup;
+
+impl Lookup {
+    fn begin() -> io::Result<Lookup> {
+        let one_more = |n| (n < MOST_LOOKUPS).then_some(n + 1);
+        match LOOKUPS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more) {
+            Ok(_) => Ok(Lookup),
+            Err(n) => Err(io::Error::other(format!(
+                "{n} names are being looked up already: does the resolver of this host answer?"
+            ))),
+        }
+    }
+}
+
+impl Drop for Lookup {
+    fn drop(&mut self) {
+        LOOKUPS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// From here on this address is connected to again whenever its session is gone.
-fn keep(state: &Shared, address: Address, text: &str, info: &PeerInfo) {
+pub(crate) fn keep(state: &Shared, address: Address, text: &str, info: &PeerInfo) {
     let mut borrowed = state.borrow_mut();
     if borrowed.stopping {
         return;
@@ -283,7 +368,8 @@ async fn kept_up(state: &Shared, address: &Address, text: &str, mut info: PeerIn
             if let Some(up) = waited(state, &info, jittered(wait)).await {
                 break up;
             }
-            let dialing = dial(state, address, text, true);
+            let mut last = String::new();
+            let dialing = dial(state, address, text, true, &mut last);
             match tokio::time::timeout(within, dialing).await {
                 Ok(Ok(up)) => break up,
                 Ok(Err(ConnectError::Stopped)) => return,
@@ -291,13 +377,10 @@ async fn kept_up(state: &Shared, address: &Address, text: &str, mut info: PeerIn
                     tracing::debug!(node = node.name, address = text, %error, "not connected again yet");
                 }
                 Err(_) => {
-                    tracing::debug!(node = node.name, address = text, "silent");
+                    tracing::debug!(node = node.name, address = text, last, "silent");
                 }
             }
-            wait = wait
-                .saturating_mul(2)
-                .min(most)
-                .max(Duration::from_millis(1));
+            wait = grown(wait, Duration::ZERO, most);
         };
         if let Some(kept) = state.borrow_mut().kept.get_mut(text) {
             kept.name.clone_from(&info.name);
@@ -337,19 +420,20 @@ fn jittered(wait: Duration) -> Duration {
     (wait - quarter).saturating_add(more)
 }
 
-/// All data connections of a session that has just begun.
+/// All data connections of a session that has just begun, or goes on over another transport, if they
+/// are this node's to open.
 pub(crate) fn open_data(state: &Shared, peer: PeerRef, session: SessionId) {
     let connections = state.borrow().node.net.connections;
-    open_one(state, peer, session, Class::Interactive, 0);
+    open_one(state, peer, session, (Class::Interactive, 0), false);
     for index in 0..connections {
-        open_one(state, peer, session, Class::Bulk, index);
+        open_one(state, peer, session, (Class::Bulk, index), false);
     }
 }
 
 /// What a route had to say.
 pub(crate) fn data_event(state: &Shared, (peer, session, event): DataEvent) {
     match event {
-        RouteEvent::Lost { class, index } => open_one(state, peer, session, class, index),
+        RouteEvent::Lost { class, index } => open_one(state, peer, session, (class, index), true),
         RouteEvent::Violation(reason) => {
             let state = state.borrow();
             if state.data_of(peer, session).is_some()
@@ -371,15 +455,37 @@ pub(crate) fn data_event(state: &Shared, (peer, session, event): DataEvent) {
     }
 }
 
-/// Opens a data connection, as often as it takes while the session lives, if it is this node's to open.
-fn open_one(state: &Shared, peer: PeerRef, session: SessionId, class: Class, index: u16) {
+/// Opens a data connection, as often as it takes while the session lives, if it is this node's to open
+/// and nobody is at it. One that was lost soon after it was made is waited for first.
+fn open_one(
+    state: &Shared,
+    peer: PeerRef,
+    session: SessionId,
+    (class, index): (Class, u16),
+    is_lost: bool,
+) {
+    let (first, most, within) = {
+        let d = &state.borrow().node.deadlines;
+        (d.backoff_first, d.backoff_most, d.connect)
+    };
+    let wait = match state.borrow_mut().data_of_mut(peer, session) {
+        Some(data) if data.dial.is_some() => data.make(class, index, is_lost, (first, most)),
+        _ => None,
+    };
+    let Some(mut wait) = wait else { return };
     let state = Rc::clone(state);
     actix::spawn(async move {
-        let (mut wait, most, within) = {
-            let state = state.borrow();
-            let d = &state.node.deadlines;
-            (d.backoff_first, d.backoff_most, d.connect)
-        };
+        if !wait.is_zero() {
+            if wait < most {
+                tracing::info!(
+                    ?class,
+                    index,
+                    ?wait,
+                    "a data connection was lost soon after it was made; it is made again after a wait"
+                );
+            }
+            tokio::time::sleep(jittered(wait)).await;
+        }
         loop {
             let Some((route, address, token)) = ({
                 let state = state.borrow();
@@ -396,8 +502,12 @@ fn open_one(state: &Shared, peer: PeerRef, session: SessionId, class: Class, ind
                 class,
                 index,
             };
-            match tokio::time::timeout(within, data_socket(&state, &address, hello)).await {
+            let made = tokio::time::timeout(within, data_socket(&state, &address, hello)).await;
+            let error = match made {
                 Ok(Ok(stream)) => {
+                    if let Some(data) = state.borrow_mut().data_of_mut(peer, session) {
+                        data.made(class, index);
+                    }
                     return route.attach(DataConnection {
                         stream,
                         read: Vec::new(),
@@ -405,14 +515,15 @@ fn open_one(state: &Shared, peer: PeerRef, session: SessionId, class: Class, ind
                         index,
                     });
                 }
-                Ok(Err(error)) => tracing::debug!(%address, %error, "no data connection yet"),
-                Err(_) => tracing::debug!(%address, "no data connection yet: silent"),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "silent".to_owned(),
+            };
+            let next = grown(wait, first, most);
+            if next > wait {
+                tracing::info!(%address, error, wait = ?next, "no data connection yet");
             }
+            wait = next;
             tokio::time::sleep(jittered(wait)).await;
-            wait = wait
-                .saturating_mul(2)
-                .min(most)
-                .max(Duration::from_millis(1));
         }
     });
 }
@@ -421,16 +532,16 @@ async fn data_socket(
     state: &Shared,
     address: &Address,
     hello: DataHello,
-) -> std::io::Result<crate::fabric::stream::Detached> {
+) -> io::Result<crate::fabric::stream::Detached> {
     let node = Arc::clone(&state.borrow().node);
     let stream = socket(address, &node.net).await?;
     tune(&stream, hello.class, &node.net);
     let mut bytes = Vec::new();
-    encode_first_greeting(&Greeting::Data(hello), &mut bytes).map_err(std::io::Error::other)?;
+    encode_first_greeting(&Greeting::Data(hello), &mut bytes).map_err(io::Error::other)?;
     let mut conn = Conn::Socket(stream);
-    conn.send(&bytes).await.map_err(std::io::Error::other)?;
+    conn.send(&bytes).await.map_err(io::Error::other)?;
     match conn {
         Conn::Socket(stream) => stream.detach(),
-        Conn::Pipe(_) => Err(std::io::ErrorKind::InvalidInput.into()),
+        Conn::Pipe(_) => Err(io::ErrorKind::InvalidInput.into()),
     }
 }

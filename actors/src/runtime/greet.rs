@@ -15,6 +15,7 @@ use super::address::Address;
 use super::control::{PeerInfo, Shared};
 use super::hub::Door;
 use super::peers::Data;
+use crate::copy::schedule::Class;
 use crate::fabric::PeerRoute;
 use crate::fabric::stream::Stream;
 use crate::fabric::tcp::{DataConnection, tune};
@@ -22,21 +23,28 @@ use crate::ids::Incarnation;
 use crate::memory::GateTable;
 use crate::peer::actor::{Attach, Attached, PoolsChanged, RouteWish, Standing, WhereStands};
 use crate::peer::handshake::{Handshake, HandshakeError, Step};
-use crate::peer::hello::{Accepted, Capabilities, Hello, Offer, RefusalCode, Start};
+use crate::peer::hello::{Accepted, Capabilities, Hello, Offer, RefusalCode, SessionId, Start};
 use crate::peer::pipe::PipeEnd;
 use crate::peer::transport::Connection;
 use crate::peer::wire::{DataHello, Greeting, Verdict, encode_greeting};
+use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::Interest;
+use tokio::time::Instant;
 use tokio::time::error::Elapsed;
 
 /// How soon something is looked at again that another greeting is about to change.
 pub(crate) const AGAIN: Duration = Duration::from_millis(2);
 /// Bytes read at once while greeting: more than a whole greeting without pools.
 const READ: usize = 2 << 10;
+/// Data connections for large pieces that a session can have: what [`Net::connections`] may say.
+///
+/// [`Net::connections`]: super::net::Net::connections
+const MOST_CONNECTIONS: u16 = 64;
 
 /// A connection that is not greeted yet, on the node's own thread.
 #[derive(Debug)]
@@ -59,7 +67,8 @@ pub(crate) enum Role {
 /// Where a connection was made to.
 pub(crate) enum To {
     Door(Door),
-    Address(Address),
+    /// The address, and as whoever asked for it wrote it.
+    Address(Address, String),
 }
 
 /// What a greeting led to.
@@ -364,21 +373,36 @@ async fn offer(
 }
 
 /// What came of a connection that another node made.
-pub(crate) fn log_accepted(state: &Shared, greeted: Result<Result<Greeted, GreetError>, Elapsed>) {
-    let state = state.borrow();
-    let node = &state.node.name;
+pub(crate) fn log_accepted(
+    state: &Shared,
+    from: Option<SocketAddr>,
+    greeted: Result<Result<Greeted, GreetError>, Elapsed>,
+) {
+    let mut state = state.borrow_mut();
+    let node = &Arc::clone(&state.node).name;
+    let from = from.map(tracing::field::display);
     match greeted {
         Ok(Ok(_)) => {}
         // Whoever connects and goes, or says nothing, is nobody's concern.
         Ok(Err(GreetError::Lost(_) | GreetError::Stopped)) | Err(_) => {
-            tracing::debug!(node, ?greeted, "a connection was not greeted to the end");
+            tracing::debug!(
+                node,
+                from,
+                ?greeted,
+                "a connection was not greeted to the end"
+            );
         }
         Ok(Err(error)) if error.is_passing() => {
-            tracing::debug!(node, %error, "a connection was not greeted to the end");
+            tracing::debug!(node, from, %error, "a connection was not greeted to the end");
         }
         Ok(Err(error)) => {
             state.count_refused();
-            tracing::warn!(node, %error, "a connection was refused");
+            match state.refusals.add(Instant::now()) {
+                Some(count) => {
+                    tracing::warn!(node, from, %error, count, "a connection was refused");
+                }
+                None => tracing::debug!(node, from, %error, "a connection was refused"),
+            }
         }
     }
 }
@@ -402,7 +426,6 @@ async fn attach(
     }
     let dialed = matches!(role, Role::Dialer { .. });
     let is_fresh = matches!(accepted.start, Start::Fresh { .. });
-    let name = mine.theirs.node.clone();
     let (info, addr, changes, route) = {
         let mut state = state.borrow_mut();
         if state.stopping {
@@ -415,6 +438,15 @@ async fn attach(
                     && known.parted()
                 {
                     return Err(GreetError::Parted);
+                }
+                let by_itself = mine.theirs.capabilities.has(Capabilities::BY_ITSELF);
+                if !dialed && by_itself && known.sent_away {
+                    // Since it was offered a session: it hears why when it comes again.
+                    return Err(GreetError::Parted);
+                }
+                if is_fresh {
+                    // A disconnect after this is one of this session.
+                    known.sent_away = false;
                 }
                 (known.info.clone(), known.addr.clone())
             }
@@ -455,51 +487,20 @@ async fn attach(
         // Behind the transport, and before anybody is told that it is there.
         addr.do_send(PoolsChanged(changes));
     }
-    match attached.await {
-        Ok(Attached::Fresh(route)) => {
-            let mut dialed = false;
-            let shared = state;
-            let mut state = shared.borrow_mut();
-            if let Some(known) = state.peers.get_mut(&name)
-                && known.info.peer == info.peer
-            {
-                known.sent_away = false;
-                let old = known.data.take();
-                dialed = matches!(
-                    &role,
-                    Role::Dialer {
-                        to: To::Address(_),
-                        ..
-                    }
-                );
-                if let PeerRoute::Tcp(route) = route {
-                    known.data = Some(Data {
-                        session: accepted.session,
-                        route,
-                        token: mine.offer.token,
-                        dial: match role {
-                            Role::Dialer {
-                                to: To::Address(address),
-                                ..
-                            } => Some((address, offer.token)),
-                            _ => None,
-                        },
-                    });
-                    let named = (info.peer, accepted.session);
-                    state.tokens.insert(mine.offer.token, named);
-                }
-                if let Some(old) = old {
-                    state.tokens.remove(&old.token);
-                }
-            }
-            drop(state);
-            if dialed {
-                super::dial::open_data(shared, info.peer, accepted.session);
-            }
-            Ok(Greeted::Up(info))
-        }
-        Ok(Attached::Resumed) => Ok(Greeted::Up(info)),
-        Ok(Attached::Crossed(connection)) => {
+    let attaching = Attaching {
+        info: info.clone(),
+        session: accepted.session,
+        role,
+        mine,
+        token: offer.token,
+    };
+    // The actor may take the transport whatever becomes of this greeting: what follows from that
+    // happens though the greeting be put out or run out of time.
+    let (me, answer) = (Rc::clone(state), async move { attached.await.ok() });
+    let settled = actix::spawn(async move { attaching.settle(&me, answer.await) });
+    match settled.await {
+        Ok(Some(Attached::Fresh(_) | Attached::Resumed)) => Ok(Greeted::Up(info)),
+        Ok(Some(Attached::Crossed(connection))) => {
             let mut crossed = Vec::new();
             encode_greeting(&Greeting::Verdict(Verdict::Crossed), &mut crossed)
                 .map_err(HandshakeError::from)?;
@@ -507,8 +508,78 @@ async fn attach(
             conn.send(&crossed).await?;
             Ok(Greeted::Crossed)
         }
-        Ok(Attached::Lost(why)) => Err(GreetError::Lost(why)),
-        Err(_) => Err(GreetError::Stopped),
+        Ok(Some(Attached::Lost(why))) => Err(GreetError::Lost(why)),
+        Ok(None) | Err(_) => Err(GreetError::Stopped),
+    }
+}
+
+/// A transport that is on its way to its peer's actor.
+struct Attaching {
+    info: PeerInfo,
+    session: SessionId,
+    role: Role,
+    mine: Mine,
+    /// What the peer wants data connections to be named by.
+    token: u128,
+}
+
+impl Attaching {
+    /// Notes what the actor has said, in one step.
+    fn settle(self, state: &Shared, attached: Option<Attached>) -> Option<Attached> {
+        let (peer, session) = (self.info.peer, self.session);
+        let route = match &attached {
+            Some(Attached::Fresh(route)) => route.clone(),
+            Some(Attached::Resumed) => {
+                // Those that are there may be as dead as the lost transport was, and silent.
+                super::dial::open_data(state, peer, session);
+                self.keep(state);
+                return attached;
+            }
+            _ => return attached,
+        };
+        {
+            let mut state = state.borrow_mut();
+            let state = &mut *state;
+            if let Some(known) = state.peers.get_mut(&self.info.name)
+                && known.info.peer == peer
+            {
+                let old = known.data.take();
+                if let PeerRoute::Tcp(route) = route {
+                    let dial = match &self.role {
+                        Role::Dialer {
+                            to: To::Address(address, _),
+                            ..
+                        } => Some((address.clone(), self.token)),
+                        _ => None,
+                    };
+                    known.data = Some(Data {
+                        session,
+                        route,
+                        token: self.mine.offer.token,
+                        dial,
+                        made: BTreeMap::new(),
+                    });
+                    state.tokens.insert(self.mine.offer.token, (peer, session));
+                }
+                if let Some(old) = old {
+                    state.tokens.remove(&old.token);
+                }
+            }
+        }
+        super::dial::open_data(state, peer, session);
+        self.keep(state);
+        attached
+    }
+
+    /// An address that somebody asked for is connected to again from now on.
+    fn keep(self, state: &Shared) {
+        if let Role::Dialer {
+            to: To::Address(address, text),
+            by_itself: false,
+        } = self.role
+        {
+            super::dial::keep(state, address, &text, &self.info);
+        }
     }
 }
 
@@ -519,12 +590,13 @@ async fn accept_data(
     read: Vec<u8>,
     data: DataHello,
 ) -> Result<Greeted, GreetError> {
-    if let Conn::Socket(stream) = &conn {
-        tune(stream, data.class, &state.borrow().node.net);
-    }
-    let Connection::Socket(stream) = conn.detach()? else {
-        return Err(GreetError::Lost("a data connection over a pipe".into()));
+    let most = match data.class {
+        Class::Interactive => 1,
+        Class::Bulk => MOST_CONNECTIONS,
     };
+    if data.index >= most {
+        return Err(GreetError::Token);
+    }
     // The peer may hear of the session before this side has noted it.
     let route = loop {
         let (found, pending) = {
@@ -539,6 +611,12 @@ async fn accept_data(
             None if pending => tokio::time::sleep(AGAIN).await,
             None => return Err(GreetError::Token),
         }
+    };
+    if let Conn::Socket(stream) = &conn {
+        tune(stream, data.class, &state.borrow().node.net);
+    }
+    let Connection::Socket(stream) = conn.detach()? else {
+        return Err(GreetError::Lost("a data connection over a pipe".into()));
     };
     route.attach(DataConnection {
         stream,

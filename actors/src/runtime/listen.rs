@@ -21,10 +21,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::ToSocketAddrs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
+use std::os::unix::net::UnixListener as StdUnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 /// Connections that the kernel keeps for this node until it accepts them.
 const BACKLOG: i32 = 1_024;
@@ -158,7 +159,7 @@ fn unix(text: &str, path: PathBuf) -> Result<Listener, ListenError> {
             return Err(ListenError::NoSocket(text.to_owned()));
         }
         // Left behind by a node that was killed, if nobody is at home.
-        match StdUnixStream::connect(&path) {
+        match is_anybody_at(&path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 std::fs::remove_file(&path).map_err(bind_error)?;
             }
@@ -176,6 +177,15 @@ fn unix(text: &str, path: PathBuf) -> Result<Listener, ListenError> {
         socket: Socket::Unix(listener, SocketFile { path, inode }),
         address: text.to_owned(),
     })
+}
+
+/// Asks without waiting: a node that is stopped and has its backlog full would answer never. It says
+/// `WouldBlock` then.
+fn is_anybody_at(path: &Path) -> io::Result<()> {
+    use socket2::{Domain, SockAddr, Socket, Type};
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(&SockAddr::unix(path)?)
 }
 
 /// A listener in the reactor of this thread.
@@ -248,6 +258,31 @@ impl Accepting {
                 }
             }
         }
+    }
+}
+
+/// What strangers may make this node write into its log at most: a line a second.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    said: Option<Instant>,
+    unsaid: u64,
+}
+
+impl Refusals {
+    /// Longest silence about them.
+    const EVERY: Duration = Duration::from_secs(1);
+
+    /// One more. How many there were since the last line, this one too, if there is to be one now.
+    pub(crate) fn add(&mut self, now: Instant) -> Option<u64> {
+        self.unsaid += 1;
+        if self
+            .said
+            .is_some_and(|said| now.saturating_duration_since(said) < Self::EVERY)
+        {
+            return None;
+        }
+        self.said = Some(now);
+        Some(std::mem::take(&mut self.unsaid))
     }
 }
 
@@ -387,6 +422,42 @@ mod tests {
         assert!(path.exists());
         drop(second);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_stopped_node_with_a_full_backlog_is_somebody_and_is_not_waited_for() {
+        use socket2::{Domain, SockAddr, Socket, Type};
+        let path = scratch("full.sock");
+        let at = SockAddr::unix(&path).unwrap();
+        let full = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        full.bind(&at).unwrap();
+        full.listen(0).unwrap();
+        let mut waiting = Vec::new();
+        loop {
+            let one = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            one.set_nonblocking(true).unwrap();
+            let connected = one.connect(&at);
+            waiting.push(one);
+            if connected.is_err() {
+                break;
+            }
+        }
+        let error = bind(&format!("unix://{}", path.display())).unwrap_err();
+        assert!(matches!(error, ListenError::InUse(_)), "{error}");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_flood_of_refusals_is_one_line_a_second_that_counts_them() {
+        let mut refusals = Refusals::default();
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        assert_eq!(refusals.add(at(0)), Some(1));
+        for ms in 1..1_000 {
+            assert_eq!(refusals.add(at(ms)), None);
+        }
+        assert_eq!(refusals.add(at(1_000)), Some(1_000));
+        assert_eq!(refusals.add(at(1_001)), None);
     }
 
     #[tokio::test]

@@ -6,15 +6,19 @@
 
 use super::address::Address;
 use super::control::{PeerInfo, State};
+use crate::copy::schedule::Class;
 use crate::fabric::tcp::TcpRoute;
 use crate::ids::{Incarnation, PeerRef};
 use crate::peer::actor::{GiveUp, PeerActor, PeerState};
 use crate::peer::hello::{Hello, SessionId};
 use crate::reason::{Code, Reason};
 use actix::{Actor, Addr};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Peers without a session that are remembered.
 const MOST_DOWN: usize = 4_096;
@@ -39,6 +43,70 @@ pub(crate) struct Data {
     pub(crate) token: u128,
     /// Where they are made to, and with which name, if this node made the first of them.
     pub(crate) dial: Option<(Address, u128)>,
+    /// What is known of each connection that this node makes.
+    pub(crate) made: BTreeMap<(Class, u16), Made>,
+}
+
+/// One place for a data connection, and what became of it.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    /// Somebody is making it now.
+    busy: bool,
+    /// When it was made last.
+    at: Option<Instant>,
+    /// What was waited last because it did not live for long.
+    wait: Duration,
+}
+
+impl Data {
+    /// A place is to be filled: how long to wait first, or nothing if that is being done already.
+    pub(crate) fn make(
+        &mut self,
+        class: Class,
+        index: u16,
+        is_lost: bool,
+        (first, most): (Duration, Duration),
+    ) -> Option<Duration> {
+        let place = (class, index);
+        self.made
+            .entry(place)
+            .or_default()
+            .begin(is_lost, Instant::now(), first, most)
+    }
+
+    /// The place is filled.
+    pub(crate) fn made(&mut self, class: Class, index: u16) {
+        let made = self.made.entry((class, index)).or_default();
+        made.busy = false;
+        made.at = Some(Instant::now());
+    }
+}
+
+impl Made {
+    /// A connection that was lost soon is waited for, longer each time.
+    fn begin(
+        &mut self,
+        is_lost: bool,
+        now: Instant,
+        first: Duration,
+        most: Duration,
+    ) -> Option<Duration> {
+        if std::mem::replace(&mut self.busy, true) {
+            return None;
+        }
+        let lived = self.at.map(|at| now.saturating_duration_since(at));
+        self.wait = match lived {
+            Some(lived) if is_lost && lived <= most => grown(self.wait, first, most),
+            _ => Duration::ZERO,
+        };
+        Some(self.wait)
+    }
+}
+
+/// The wait after this one: twice as long, within these bounds and never none.
+pub(crate) fn grown(wait: Duration, first: Duration, most: Duration) -> Duration {
+    let next = wait.saturating_mul(2).max(first);
+    next.min(most).max(Duration::from_millis(1))
 }
 
 impl Known {
@@ -54,7 +122,9 @@ impl Known {
 
 /// An older life than one that is known.
 #[derive(Debug, thiserror::Error)]
-#[error("{node} is incarnation {theirs}, but {known} of it is known: it must stop")]
+#[error(
+    "{node} is incarnation {theirs}, but {known} of it is known: it must stop, or its clock went back"
+)]
 pub(crate) struct Outdated {
     node: String,
     known: Incarnation,
@@ -161,5 +231,34 @@ impl State {
             }
             self.forget(&name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_data_connection_that_is_refused_each_time_is_made_less_and_less_often() {
+        let ms = Duration::from_millis;
+        let (first, most) = (ms(50), ms(300));
+        let mut made = Made::default();
+        let mut now = Instant::now();
+        assert_eq!(made.begin(false, now, first, most), Some(ms(0)));
+        assert_eq!(made.begin(true, now, first, most), None, "one at a time");
+        for wait in [50, 100, 200, 300, 300] {
+            (made.busy, made.at) = (false, Some(now));
+            now += ms(1);
+            assert_eq!(made.begin(true, now, first, most), Some(ms(wait)));
+        }
+        (made.busy, made.at) = (false, Some(now));
+        now += ms(301);
+        assert_eq!(made.begin(true, now, first, most), Some(ms(0)), "it lived");
+        (made.busy, made.at) = (false, Some(now));
+        now += ms(1);
+        assert_eq!(made.begin(true, now, first, most), Some(ms(50)));
+        (made.busy, made.at) = (false, Some(now));
+        assert_eq!(made.begin(false, now, first, most), Some(ms(0)), "resumed");
     }
 }
