@@ -20,7 +20,7 @@ pub struct NodeConfig {
     /// Shards; `None` for one on up to four cores, a quarter of the cores beyond.
     pub shards: Option<usize>,
     /// How long a shard's thread looks for more after something happened, before it sleeps. Zero for
-    /// not at all.
+    /// not at all; more than 10 ms counts as 10 ms.
     pub spin: Duration,
     /// Copy lanes, each with a thread of its own.
     pub lanes: usize,

@@ -2,13 +2,18 @@
 //!
 //! A thread that sleeps takes tens of microseconds to wake, and a small room crosses six sleeping
 //! threads. One that looks at its sockets for a little longer is there when the answer comes. It
-//! costs a core for that moment, so it is off unless a node is told so; between two looks it steps
-//! aside for whoever waits for its core.
+//! costs a core for that moment, so it is off unless a node is told so, and never for longer than
+//! [`MOST`]; between two looks it steps aside for whoever waits for its core.
+//!
+//! Clocks are no activity: the heartbeat of a thread on which nothing happens lets it sleep.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+
+/// The longest that a thread stays awake for nothing; more is taken for this.
+pub(crate) const MOST: Duration = Duration::from_millis(10);
 
 thread_local! {
     static AWAKE: Awake = Awake::default();
@@ -34,8 +39,9 @@ pub(crate) fn stay_awake() {
     });
 }
 
-/// Keeps this thread awake for `spin` after each [`stay_awake`]. Never ends.
+/// Keeps this thread awake for `spin`, at most [`MOST`], after each [`stay_awake`]. Never ends.
 pub(crate) async fn run(spin: Duration) {
+    let spin = spin.min(MOST);
     let again = AWAKE.with(|awake| {
         awake.on.set(true);
         Arc::clone(&awake.again)

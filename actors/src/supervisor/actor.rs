@@ -500,9 +500,14 @@ impl Shard {
         self.timers.set(life, &mut attached.armed, timer, at);
     }
 
-    /// A turn begins.
+    /// A turn begins, because something happened.
     fn wake(&mut self) {
         crate::runtime::spin::stay_awake();
+        self.count_turn();
+    }
+
+    /// A turn begins, for whatever reason: a clock alone keeps no thread awake.
+    fn count_turn(&mut self) {
         let armed = self.timers.len() > 0;
         if let Some(gap) = self.running.turn(self.node.now(), armed) {
             tracing::warn!(
@@ -1146,7 +1151,7 @@ impl Handler<Alarm> for Shard {
     type Result = ();
 
     fn handle(&mut self, _: Alarm, ctx: &mut Context<Self>) {
-        self.wake();
+        self.count_turn();
         self.alarm = None;
         if self
             .timers

@@ -110,6 +110,7 @@ impl PeerActor {
             route: route.clone(),
             reader: self.reader(),
             transport: None,
+            taking: false,
             reading: None,
             blocked: None,
         });
@@ -144,10 +145,14 @@ impl PeerActor {
         link.stop_tasks();
         link.reader = reader;
         link.transport = Some(transport);
+        link.taking = false;
         self.transports += 1;
         self.clock.heard();
         self.arm(ctx);
         self.flush(ctx);
+        if !self.is_up() {
+            return Err("the new connection was lost at once".into());
+        }
         Ok(source)
     }
 
@@ -221,7 +226,7 @@ impl Handler<Attach> for PeerActor {
                     answer(Attached::Resumed, self)
                 }
                 Err(why) => {
-                    self.transport_lost(&why, ctx);
+                    self.wait_for_another(&why, ctx);
                     answer(Attached::Lost(why), self)
                 }
             };

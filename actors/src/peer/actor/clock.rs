@@ -1,7 +1,9 @@
 //! All clocks of one peer: one tick, and how many of them have passed.
 //!
 //! Silence is counted in ticks that ran, not in time that passed: whatever stopped this process, or
-//! the machine, cost at most one tick, and what came in meanwhile is read before the next.
+//! the machine, cost at most one tick, and what came in meanwhile is read before the next. Nor are
+//! ticks counted while the shards have not taken what came last: meanwhile nobody reads, and whatever
+//! the peer says waits in the socket.
 
 use crate::limits::Deadlines;
 use std::time::Duration;

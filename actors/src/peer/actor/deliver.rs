@@ -34,6 +34,9 @@ enum Stop {
     Transport(String),
 }
 
+/// Frames that a room may have waiting for one peer, generously: a claim and all that is said of it.
+const FRAMES_PER_ROOM: usize = 16;
+
 pub(super) type Batches = Vec<Vec<FromPeer>>;
 
 /// Why a claim is too large for this node. Nodes may have different limits: it costs that claim, and
@@ -97,7 +100,29 @@ impl PeerActor {
                 return (out, end);
             }
         }
-        (out, None)
+        let end = self.over_answers().map(Stop::Session);
+        (out, end)
+    }
+
+    /// Whether this node holds more answers for the peer than its claims can be worth. Bodies about a
+    /// claim are never refused for room, and an abort of a claim that does not exist is answered like
+    /// any other: a peer that says them and does not read, or reads and does not acknowledge, would
+    /// have this node keep the answers without end.
+    fn over_answers(&self) -> Option<Reason> {
+        let limits = &self.node.limits;
+        let most = limits
+            .frames_unacknowledged
+            .saturating_add(limits.rooms.saturating_mul(FRAMES_PER_ROOM));
+        let waiting = self.link.as_ref()?.session.unacknowledged();
+        (waiting > most).then(|| {
+            let text = format!(
+                "{waiting} frames wait for node {:?}, more than limits frames_unacknowledged = {} \
+                 and {FRAMES_PER_ROOM} for each of rooms = {} allow: it sends, and does not read \
+                 or acknowledge what it is answered",
+                self.name, limits.frames_unacknowledged, limits.rooms
+            );
+            Reason::new(Code::LimitReached, text).from_peer()
+        })
     }
 
     /// One body: for the shard that it concerns, or for the session itself. Gives the session's end,
@@ -195,7 +220,7 @@ impl Link {
 impl Handler<Incoming> for PeerActor {
     type Result = ResponseActFuture<Self, ()>;
 
-    fn handle(&mut self, incoming: Incoming, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, incoming: Incoming, _: &mut Context<Self>) -> Self::Result {
         let Incoming {
             transport,
             bytes,
@@ -207,8 +232,11 @@ impl Handler<Incoming> for PeerActor {
         self.clock.heard();
         let (batches, end) = self.take(bytes.get(..len).unwrap_or_default());
         self.tell_says();
-        if let Some(transport) = self.link.as_mut().and_then(|l| l.transport.as_mut()) {
-            transport.emptied(bytes);
+        if let Some(link) = &mut self.link {
+            link.taking = true;
+            if let Some(transport) = &mut link.transport {
+                transport.emptied(bytes);
+            }
         }
         let peer = self.me;
         let mut sent = Vec::with_capacity(batches.len());
@@ -219,12 +247,6 @@ impl Handler<Incoming> for PeerActor {
                 sent.push(self.shards[i].send(PeerSays { peer, items }));
             }
         }
-        // What came before the end is heard before it.
-        match end {
-            Some(Stop::Session(reason)) => self.end_of(reason),
-            Some(Stop::Transport(why)) => self.transport_lost(&why, ctx),
-            None => {}
-        }
         let taken = async move {
             let mut emptied = Vec::with_capacity(sent.len());
             for shard in sent {
@@ -232,9 +254,20 @@ impl Handler<Incoming> for PeerActor {
             }
             emptied
         };
-        Box::pin(taken.into_actor(self).map(|emptied, me, ctx| {
+        Box::pin(taken.into_actor(self).map(move |emptied, me, ctx| {
             me.spare.extend(emptied);
             me.spare.truncate(me.shards.len());
+            if transport == me.transports {
+                if let Some(link) = &mut me.link {
+                    link.taking = false;
+                }
+                // What came before the end has been heard before it.
+                match end {
+                    Some(Stop::Session(reason)) => me.end_of(reason),
+                    Some(Stop::Transport(why)) => me.transport_lost(&why, ctx),
+                    None => {}
+                }
+            }
             me.wants_flush(ctx);
             me.wants_ack(ctx);
         }))

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// How long the last word of a session may take to be written and read.
 const LAST_WORD: Duration = Duration::from_secs(1);
-/// Bytes that are written behind each other as last words; what is beyond is not said.
+/// Bytes that are written in front of a last word; what no connection has seen beyond them is not said.
 const LAST_BYTES: usize = 4 << 20;
 
 /// The session ends: because this node says so.
@@ -72,6 +72,15 @@ impl PeerActor {
             let text = format!("the connection to node {:?} is gone", self.name);
             // A node that goes says goodbye; this one gave up the session and lives on.
             self.give_up(Reason::new(Code::SessionLost, text).from_peer(), None);
+            return;
+        }
+        self.wait_for_another(why, ctx);
+    }
+
+    /// The session has no transport any more, and is kept until another one comes, or too long.
+    pub(super) fn wait_for_another(&mut self, why: &str, ctx: &mut Context<Self>) {
+        let Some(link) = &mut self.link else { return };
+        if link.transport.is_some() || !link.session.is_up() {
             return;
         }
         link.session.reset();
@@ -162,6 +171,7 @@ impl PeerActor {
 }
 
 /// Encodes what is left of a session with a last word behind it, and writes it in the time there is.
+/// The word itself is always said, in place of what there is too much of.
 fn say_last(
     mut transport: Transport,
     session: &mut Session,
@@ -169,14 +179,18 @@ fn say_last(
     limit: usize,
 ) -> impl Future<Output = ()> + 'static + use<> {
     if let Some(word) = word {
-        // Never refused for room.
-        let _ = session.queue(word);
-        transport.send_last(LAST_BYTES, |frames, bytes| {
-            let n = session.transmit_with(frames, |frame| {
-                let _ = wire::encode_frame_ref(frame, bytes, limit);
+        let mut send = |session: &mut Session, most| {
+            transport.send_last(most, |frames, bytes| {
+                let n = session.transmit_with(frames, |frame| {
+                    let _ = wire::encode_frame_ref(frame, bytes, limit);
+                });
+                n > 0 && session.has_output()
             });
-            n > 0 && session.has_output()
-        });
+        };
+        send(session, LAST_BYTES);
+        // Behind it only what has its number already, without which the word would be out of order.
+        session.last_word(word);
+        send(session, usize::MAX);
     }
     async move {
         let _ = tokio::time::timeout(LAST_WORD, transport.linger()).await;
@@ -220,7 +234,7 @@ impl Handler<Ticked> for PeerActor {
                 );
                 self.give_up(Reason::new(Code::SessionLost, text), None);
             }
-        } else {
+        } else if !link.taking {
             match self.clock.listen() {
                 Tick::Nothing => {}
                 Tick::Ask => {
@@ -247,7 +261,8 @@ impl Handler<GiveUp> for PeerActor {
             bye,
             for_good,
         } = give_up;
-        self.for_good = for_good;
+        // Once known, a newer life stays known.
+        self.for_good |= for_good;
         let word = match bye {
             Some(drained) => Body::Bye { drained },
             None => Body::GaveUp {

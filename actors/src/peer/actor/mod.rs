@@ -137,6 +137,8 @@ struct Link {
     reader: FrameReader,
     /// None while it waits to be resumed.
     transport: Option<Transport>,
+    /// The shards have not taken yet what the transport's reader read last.
+    taking: bool,
     /// The task that reads.
     reading: Option<tokio::task::JoinHandle<()>>,
     /// The task that waits for room in the transport.

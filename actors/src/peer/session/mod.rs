@@ -115,6 +115,13 @@ impl Session {
         Ok(())
     }
 
+    /// Queues the last body of the session (`Bye`, `GaveUp`, `Superseded`) in place of everything that
+    /// no transport has seen, so that it goes out however much was queued. Numbers are given when a
+    /// frame is transmitted: the peer misses none. Nothing may be queued after it.
+    pub fn last_word(&mut self, body: Body) {
+        self.outbound.last_word(body);
+    }
+
     /// Notes how far a claim's writes are: overwritten in place until sent, never sent again.
     /// Dropped if too many claims have progress waiting ([`SessionLimits::progress`]).
     pub fn progress(&mut self, tag: crate::peer::message::ClaimTag, posted: u64, written: u64) {
@@ -208,6 +215,12 @@ impl Session {
         self.reset();
         self.up = true;
         Ok(())
+    }
+
+    /// Whether there is a transport to send on: not between [`Session::reset`] and
+    /// [`Session::resume`].
+    pub fn is_up(&self) -> bool {
+        self.up
     }
 
     /// Highest number received in order; what this side's greeting says when it resumes.

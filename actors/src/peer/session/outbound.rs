@@ -50,6 +50,13 @@ impl Outbound {
         });
     }
 
+    pub(super) fn last_word(&mut self, body: Body) {
+        self.unsent.clear();
+        self.progress.clear();
+        self.forget_probes();
+        self.queue(body);
+    }
+
     pub(super) fn opened(&self) -> u64 {
         self.opened
     }

@@ -72,3 +72,31 @@ fn borrowed_frames_are_the_same_frames() {
     assert_eq!(a.transmit_with(9, |f| borrowed.push(f.to_frame())), 3);
     assert_eq!(owned, borrowed);
 }
+
+#[test]
+fn a_last_word_goes_out_in_place_of_what_waits_and_leaves_no_gap() {
+    let (mut a, mut b) = pair();
+    for n in 1..=6 {
+        a.queue(abort(A, B, n)).unwrap();
+    }
+    let sent = frames(&mut a, 3);
+    assert_eq!(seqs(&sent), [1, 2, 3]);
+    b.receive(sent[0].clone()).unwrap();
+    // Two were lost with their transport, three were never sent.
+    a.reset();
+    b.reset();
+    a.resume(1).unwrap();
+    b.resume(0).unwrap();
+    a.last_word(Body::Bye { drained: true });
+    let heard = exchange(&mut a, &mut b);
+    let deliver = |body| Received::Deliver(body);
+    assert_eq!(
+        heard,
+        [
+            deliver(abort(A, B, 2)),
+            deliver(abort(A, B, 3)),
+            deliver(Body::Bye { drained: true })
+        ]
+    );
+    assert!(!a.has_output());
+}
