@@ -829,3 +829,73 @@ async fn pages_arrive_over_data_connections_that_are_made_again_when_they_are_cu
         end(&[&d, &p]).await;
     }
 }
+
+#[tokio::test]
+async fn a_session_that_comes_up_after_its_greeting_ran_out_of_time_is_whole() {
+    use kvroom::actors::runtime::{NodeConfig, Runtime};
+    use kvroom::actors::supervisor::actor::Inbound;
+    let p = listening("p", "tcp://127.0.0.1:0").await;
+    let way = Forwarder::to(&p.addresses()[0]).await;
+    let mut config = NodeConfig::new("d");
+    config.shards = Some(1);
+    config.deadlines.connect = Duration::from_millis(1_500);
+    let d = Runtime::start(config).unwrap();
+    // The shard's thread is that of its peers too: nobody takes the transport.
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (held_tx, held) = tokio::sync::oneshot::channel();
+    let hold = Inbound::Ask(Box::new(move |_, _| {
+        let _ = held_tx.send(());
+        let _ = released.recv();
+    }));
+    assert!(d.inboxes()[0].put(hold).is_ok());
+    within(held).await.unwrap();
+    let error = within(d.connect(&way.address)).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Silent { .. }), "{error:?}");
+    let connections = || way.open.lock().unwrap().as_ref().map_or(0, Vec::len);
+    assert_eq!(connections(), 1, "the greeting's own");
+    drop(release);
+    // Its own, one for small pieces and one for large ones.
+    until("data connections are there", async || connections() == 3).await;
+    let info = d.peers().await.remove(0);
+    assert_eq!(*info.state.borrow(), PeerState::Up);
+    // It is kept, too, and its data connections are made again with it.
+    way.cut();
+    until("it is resumed", async || {
+        d.shared().stats.read().sessions_resumed > 0
+    })
+    .await;
+    within(d.stop()).await;
+    end(&[&p]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_closes_at_once_is_not_flooded_and_the_error_says_what_it_did() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("tcp://{}", listener.local_addr().unwrap());
+    let count = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let counter = Arc::clone(&count);
+    let task = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            counter.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            drop(stream);
+        }
+    });
+    let deadlines = Deadlines {
+        connect: Duration::from_secs(1),
+        ..Deadlines::default()
+    };
+    let d = node("d").deadlines(deadlines).start().await.unwrap();
+    let error = within(d.connect(&address)).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Silent { .. }), "{error:?}");
+    let text = error.to_string();
+    names(&text, &[&address, "did not answer"]);
+    assert!(
+        ["clos", "broke"].iter().any(|word| text.contains(word)),
+        "{text}"
+    );
+    // 50 ms, twice as long each time.
+    let count = count.load(std::sync::atomic::Ordering::SeqCst);
+    assert!((1..=10).contains(&count), "{count}");
+    task.abort();
+    end(&[&d]).await;
+}
