@@ -210,16 +210,40 @@ async fn random_bytes_get_nothing_and_hurt_nobody() {
 async fn a_data_connection_with_a_wrong_token_is_closed_and_places_nothing() {
     let duo = Duo::with(setup()).await;
     let mut out = Vec::new();
-    let greeting = Greeting::Data(DataHello {
-        token: 12345,
-        class: Class::Bulk,
-        index: 0,
-    });
-    encode_first_greeting(&greeting, &mut out).unwrap();
+    let hello = DataHello::new(12345, (Class::Bulk, 0), 1, Some(&key()));
+    encode_first_greeting(&Greeting::Data(hello), &mut out).unwrap();
     let mut stream = dial(&duo.decode.address);
     stream.write_all(&out).unwrap();
     let _ = stream.write_all(&[1; 4096]);
     assert!(everything(&mut stream).is_empty());
+    nobody_came(duo).await;
+}
+
+#[tokio::test]
+async fn who_overheard_a_data_connection_opens_none_by_saying_it_again_or_without_the_key() {
+    let duo = Duo::with(setup()).await;
+    let peer = FakePeer::connect(&duo.decode.address, "overheard", Some(key()), Vec::new());
+    let said = peer.data_hello(Class::Bulk, 0);
+    let mut first = dial(&duo.decode.address);
+    first.write_all(&said).unwrap();
+    // The token is known to whoever listened; the key is not.
+    let mut unsigned = Vec::new();
+    let hello = DataHello::new(peer.token, (Class::Bulk, 0), u64::MAX, None);
+    encode_first_greeting(&Greeting::Data(hello), &mut unsigned).unwrap();
+    for again in [said, unsigned] {
+        let mut stream = dial(&duo.decode.address);
+        stream.write_all(&again).unwrap();
+        assert!(everything(&mut stream).is_empty());
+    }
+    // The one that was there first is not displaced.
+    first
+        .set_read_timeout(Some(Duration::from_millis(50)))
+        .unwrap();
+    let still = first.read(&mut [0]).unwrap_err();
+    assert!(matches!(
+        still.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut
+    ));
     nobody_came(duo).await;
 }
 

@@ -35,6 +35,7 @@ pub(crate) struct FakePeer {
     received: u64,
     /// What names its data connections.
     pub(crate) token: u128,
+    key: Option<ClusterKey>,
     pub(crate) me: Incarnation,
     /// The node under test.
     pub(crate) theirs: Incarnation,
@@ -93,7 +94,7 @@ impl FakePeer {
     ) -> FakePeer {
         let me = incarnation();
         let mut control = dial(address);
-        let mut shake = Handshake::dialer(hello(name, me), key);
+        let mut shake = Handshake::dialer(hello(name, me), key.clone());
         let mut out = Vec::new();
         shake.start(&mut out).unwrap();
         control.write_all(&out).unwrap();
@@ -153,6 +154,7 @@ impl FakePeer {
             seq: 0,
             received: 0,
             token,
+            key,
             me,
             theirs: theirs.unwrap(),
             next_claim: 1,
@@ -261,15 +263,18 @@ impl FakePeer {
     /// Opens a data connection, named as it should be.
     pub(crate) fn data(&self, class: Class, index: u16) -> TcpStream {
         let mut stream = dial(&self.address);
-        let mut out = Vec::new();
-        let greeting = Greeting::Data(DataHello {
-            token: self.token,
-            class,
-            index,
-        });
-        encode_first_greeting(&greeting, &mut out).unwrap();
-        stream.write_all(&out).unwrap();
+        stream.write_all(&self.data_hello(class, index)).unwrap();
         stream
+    }
+
+    /// What names a data connection, with a number that was not used before.
+    pub(crate) fn data_hello(&self, class: Class, index: u16) -> Vec<u8> {
+        static COUNT: AtomicU64 = AtomicU64::new(1);
+        let attempt = COUNT.fetch_add(1, Ordering::Relaxed);
+        let hello = DataHello::new(self.token, (class, index), attempt, self.key.as_ref());
+        let mut out = Vec::new();
+        encode_first_greeting(&Greeting::Data(hello), &mut out).unwrap();
+        out
     }
 
     /// A claim on its own pages, as it should be.

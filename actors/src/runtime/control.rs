@@ -15,6 +15,7 @@ use crate::memory::Pool;
 use crate::peer::actor::{GiveUp, PeerState, PoolsChanged};
 use crate::peer::hello::{self, Capabilities, Hello, Protocols, SessionId};
 use crate::peer::message::Body;
+use crate::peer::wire::DataHello;
 use crate::reason::Reason;
 use crate::supervisor::actor::Shard;
 use actix::{Addr, ArbiterHandle};
@@ -257,10 +258,17 @@ impl State {
         })
     }
 
-    /// The route that a token opens.
-    pub(crate) fn route_of(&self, token: u128) -> Option<TcpRoute> {
-        let (peer, session) = self.tokens.get(&token)?;
-        self.data_of(*peer, *session).map(|data| data.route.clone())
+    /// The route that this greeting of a data connection opens, once: what was heard before, and is
+    /// said again by somebody else, opens nothing.
+    pub(crate) fn route_of(&mut self, hello: &DataHello) -> Option<TcpRoute> {
+        let (peer, session) = *self.tokens.get(&hello.token)?;
+        let data = self.data_of_mut(peer, session)?;
+        let last = data.taken.entry((hello.class, hello.index)).or_default();
+        if hello.attempt <= *last {
+            return None;
+        }
+        *last = hello.attempt;
+        Some(data.route.clone())
     }
 
     /// The data connections of a session, if it has not ended.

@@ -487,20 +487,19 @@ fn open_one(
             tokio::time::sleep(jittered(wait)).await;
         }
         loop {
-            let Some((route, address, token)) = ({
-                let state = state.borrow();
-                let data = state.data_of(peer, session).filter(|_| !state.stopping);
+            let Some((route, address, hello)) = ({
+                let mut state = state.borrow_mut();
+                let (node, stopping) = (Arc::clone(&state.node), state.stopping);
+                let data = state.data_of_mut(peer, session).filter(|_| !stopping);
                 data.and_then(|d| {
                     let (address, token) = d.dial.clone()?;
-                    Some((d.route.clone(), address, token))
+                    let attempt = d.attempt(class, index);
+                    let key = node.net.key.as_ref();
+                    let hello = DataHello::new(token, (class, index), attempt, key);
+                    Some((d.route.clone(), address, hello))
                 })
             }) else {
                 return;
-            };
-            let hello = DataHello {
-                token,
-                class,
-                index,
             };
             let made = tokio::time::timeout(within, data_socket(&state, &address, hello)).await;
             let error = match made {

@@ -558,6 +558,7 @@ impl Attaching {
                         token: self.mine.offer.token,
                         dial,
                         made: BTreeMap::new(),
+                        taken: BTreeMap::new(),
                     });
                     state.tokens.insert(self.mine.offer.token, (peer, session));
                 }
@@ -597,14 +598,14 @@ async fn accept_data(
     if data.index >= most {
         return Err(GreetError::Token);
     }
+    if !data.is_proven(state.borrow().node.net.key.as_ref()) {
+        return Err(GreetError::Token);
+    }
     // The peer may hear of the session before this side has noted it.
     let route = loop {
         let (found, pending) = {
-            let state = state.borrow();
-            (
-                state.route_of(data.token),
-                state.pending.contains(&data.token),
-            )
+            let mut state = state.borrow_mut();
+            (state.route_of(&data), state.pending.contains(&data.token))
         };
         match found {
             Some(route) => break route,

@@ -45,6 +45,8 @@ pub(crate) struct Data {
     pub(crate) dial: Option<(Address, u128)>,
     /// What is known of each connection that this node makes.
     pub(crate) made: BTreeMap<(Class, u16), Made>,
+    /// The last attempt that was taken of each connection that this node accepts.
+    pub(crate) taken: BTreeMap<(Class, u16), u64>,
 }
 
 /// One place for a data connection, and what became of it.
@@ -52,6 +54,8 @@ pub(crate) struct Data {
 pub(crate) struct Made {
     /// Somebody is making it now.
     busy: bool,
+    /// How often it was tried.
+    attempts: u64,
     /// When it was made last.
     at: Option<Instant>,
     /// What was waited last because it did not live for long.
@@ -72,6 +76,13 @@ impl Data {
             .entry(place)
             .or_default()
             .begin(is_lost, Instant::now(), first, most)
+    }
+
+    /// The number of the next attempt to fill a place.
+    pub(crate) fn attempt(&mut self, class: Class, index: u16) -> u64 {
+        let made = self.made.entry((class, index)).or_default();
+        made.attempts += 1;
+        made.attempts
     }
 
     /// The place is filled.

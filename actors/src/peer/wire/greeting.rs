@@ -7,7 +7,7 @@
 use super::reader::Cutter;
 use super::{WireError, bounds, decode, encode, length_word};
 use crate::copy::schedule::Class;
-use crate::peer::auth::Mac;
+use crate::peer::auth::{self, ClusterKey, Mac};
 use crate::peer::hello::{Hello, Offer, RefusalCode, SessionId};
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +61,50 @@ pub struct DataHello {
     pub class: Class,
     /// Counted from 0 within the class.
     pub index: u16,
+    /// Rises with each connection for the same class and index of one session: a number is taken once.
+    pub attempt: u64,
+    /// Over all of these, with the cluster key; zeroes without one.
+    pub mac: Mac,
+}
+
+impl DataHello {
+    /// With the proof that whoever says it has the key, if there is one.
+    pub fn new(
+        token: u128,
+        (class, index): (Class, u16),
+        attempt: u64,
+        key: Option<&ClusterKey>,
+    ) -> Self {
+        let mut hello = DataHello {
+            token,
+            class,
+            index,
+            attempt,
+            mac: [0; 32],
+        };
+        if let Some(key) = key {
+            hello.mac = auth::sign_data(key, &hello.said());
+        }
+        hello
+    }
+
+    /// Whether whoever said it has the key, if one is demanded.
+    #[must_use]
+    pub fn is_proven(&self, key: Option<&ClusterKey>) -> bool {
+        key.is_none_or(|key| auth::verify_data(key, &self.said(), &self.mac))
+    }
+
+    fn said(&self) -> [u8; 27] {
+        let mut said = [0; 27];
+        said[..16].copy_from_slice(&self.token.to_le_bytes());
+        said[16] = match self.class {
+            Class::Interactive => 0,
+            Class::Bulk => 1,
+        };
+        said[17..19].copy_from_slice(&self.index.to_le_bytes());
+        said[19..].copy_from_slice(&self.attempt.to_le_bytes());
+        said
+    }
 }
 
 /// How a handshake ends.

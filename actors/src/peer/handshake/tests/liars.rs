@@ -142,11 +142,7 @@ fn all_messages() -> Vec<(Greeting, Vec<u8>)> {
         lower: 1,
         higher: 1,
     };
-    let data = DataHello {
-        token: 1,
-        class: Default::default(),
-        index: 0,
-    };
+    let data = DataHello::new(1, (Default::default(), 0), 1, None);
     let verdicts = [Verdict::Accept { session }, Verdict::Go, Verdict::Crossed];
     let mut all = vec![
         Greeting::Hello(hello("x", 9)),

@@ -187,11 +187,7 @@ fn another_protocol_and_a_connection_to_oneself_are_noticed_on_both_sides() {
 
 #[test]
 fn a_data_connection_is_told_nothing_and_its_frames_are_left_to_the_caller() {
-    let data = DataHello {
-        token: 77,
-        class: crate::copy::schedule::Class::Bulk,
-        index: 3,
-    };
+    let data = DataHello::new(77, (crate::copy::schedule::Class::Bulk, 3), 1, None);
     for key in [None, Some(key(1))] {
         let mut a = End::acceptor(2, key);
         let mut bytes = Vec::new();

@@ -22,11 +22,7 @@ fn greetings() -> Vec<Greeting> {
 }
 
 fn firsts() -> [Greeting; 2] {
-    let data = DataHello {
-        token: 1 << 100,
-        class: Class::Interactive,
-        index: 7,
-    };
+    let data = DataHello::new(1 << 100, (Class::Interactive, 7), 3, None);
     [Greeting::Hello(hello()), Greeting::Data(data)]
 }
 
