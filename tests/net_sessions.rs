@@ -685,6 +685,11 @@ async fn strangers_who_connect_and_say_nothing_keep_nobody_out() {
 
 /// Somebody who greets as a node does, and then only listens.
 async fn fake_peer(at: &str, name: String, started_ns: u64) -> TcpStream {
+    greeted(at, name, started_ns).await.0
+}
+
+/// The same, with the token that names its data connections.
+async fn greeted(at: &str, name: String, started_ns: u64) -> (TcpStream, u128) {
     use kvroom::actors::peer::handshake::{Handshake, Step};
     use kvroom::actors::peer::hello::{Capabilities, Hello, Offer, Protocols};
     let mut nonce = [0; 32];
@@ -703,6 +708,7 @@ async fn fake_peer(at: &str, name: String, started_ns: u64) -> TcpStream {
     let mut stream = TcpStream::connect(at).await.unwrap();
     let mut handshake = Handshake::dialer(hello, None);
     let (mut out, mut got) = (Vec::new(), Vec::new());
+    let mut token = 0;
     handshake.start(&mut out).unwrap();
     loop {
         stream.write_all(&out).await.unwrap();
@@ -726,14 +732,15 @@ async fn fake_peer(at: &str, name: String, started_ns: u64) -> TcpStream {
                 };
                 handshake.offer(offer, None, &mut out).unwrap();
             }
-            Step::Accepted { decider, .. } => {
+            Step::Accepted { decider, offer, .. } => {
+                token = offer.token;
                 if decider {
                     handshake.go(&mut out).unwrap();
                     stream.write_all(&out).await.unwrap();
-                    return stream;
+                    return (stream, token);
                 }
             }
-            Step::Go => return stream,
+            Step::Go => return (stream, token),
             other => panic!("{other:?}"),
         }
     }
@@ -898,4 +905,48 @@ async fn a_server_that_closes_at_once_is_not_flooded_and_the_error_says_what_it_
     assert!((1..=10).contains(&count), "{count}");
     task.abort();
     end(&[&d]).await;
+}
+
+#[tokio::test]
+async fn a_token_binds_no_more_data_connections_than_a_session_can_have() {
+    use kvroom::Class;
+    use kvroom::actors::peer::wire::{DataHello, Greeting, encode_first_greeting};
+    let p = listening("p", "tcp://127.0.0.1:0").await;
+    let at = p.addresses()[0].strip_prefix("tcp://").unwrap().to_owned();
+    let (_control, token) = within(greeted(&at, "d".into(), 1)).await;
+    let mut taken = Vec::new();
+    let mut refused = 0;
+    for (class, index, fits) in [
+        (Class::Bulk, 63, true),
+        (Class::Interactive, 0, true),
+        (Class::Bulk, 64, false),
+        (Class::Interactive, 1, false),
+        (Class::Bulk, u16::MAX, false),
+    ] {
+        let hello = DataHello {
+            token,
+            class,
+            index,
+        };
+        let mut bytes = Vec::new();
+        encode_first_greeting(&Greeting::Data(hello), &mut bytes).unwrap();
+        let mut stream = TcpStream::connect(&at).await.unwrap();
+        stream.write_all(&bytes).await.unwrap();
+        if fits {
+            taken.push(stream);
+        } else {
+            let n = within(stream.read_to_end(&mut bytes)).await.unwrap_or(0);
+            assert_eq!(n, 0, "{class:?} {index}");
+            refused += 1;
+            until("it is counted", async || {
+                p.stats().await.greetings_refused == refused
+            })
+            .await;
+        }
+    }
+    for mut stream in taken {
+        let closed = tokio::time::timeout(Duration::from_millis(50), stream.read_u8()).await;
+        assert!(closed.is_err(), "{closed:?}");
+    }
+    end(&[&p]).await;
 }

@@ -544,3 +544,26 @@ async fn data_socket(
         Conn::Pipe(_) => Err(io::ErrorKind::InvalidInput.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn names_are_looked_up_and_addresses_are_taken_as_they_are() {
+        for literal in ["127.0.0.1", "::1"] {
+            let found = resolve(literal, 7).await.unwrap();
+            assert_eq!(found, [SocketAddr::new(literal.parse().unwrap(), 7)]);
+        }
+        let found = resolve("localhost", 7).await.unwrap();
+        assert!(
+            !found.is_empty()
+                && found
+                    .iter()
+                    .all(|at| at.ip().is_loopback() && at.port() == 7)
+        );
+        // The list of such names that never exist: RFC 6761.
+        assert!(resolve("nobody.invalid", 7).await.is_err());
+    }
+}
