@@ -11,8 +11,8 @@ use kvroom::actors::ids::{ClaimId, ClaimNo, PoolId};
 use kvroom::actors::peer::message::{Body, Claim, ClaimTag, Frame};
 use kvroom::actors::peer::wire::length_word;
 use kvroom::{
-    ClusterKey, Code, Deadlines, Net, NodeStats, Outcome, Peer, ReceiveRoom, RoomId, RoomKey,
-    SendRoom, StateName,
+    ClusterKey, Code, Deadlines, Limits, Net, NodeStats, Outcome, Peer, Reason, ReceiveRoom,
+    RoomId, RoomKey, SendRoom, StateName,
 };
 use kvroom_kernels::coverage::Coverage;
 use std::io::Write;
@@ -81,6 +81,10 @@ fn key() -> ClusterKey {
 
 impl Court {
     async fn opens() -> Court {
+        Court::within(Limits::default()).await
+    }
+
+    async fn within(limits: Limits) -> Court {
         log();
         let duo = Duo::with(Setup {
             over: Over::Tcp,
@@ -88,6 +92,7 @@ impl Court {
                 key: Some(key()),
                 ..Net::default()
             },
+            limits,
             deadlines: Deadlines {
                 // What a liar leaves behind by going away.
                 resume: Duration::from_millis(300),
@@ -705,5 +710,88 @@ async fn more_claims_than_the_credit_end_the_session_and_leave_nothing() {
     is_blamed(name, &["claims"]).await;
     let gone = |s: &NodeStats| s.early_claims == 0;
     until_stats("its claims are gone", &court.duo.prefill.node, gone).await;
+    court.goes_on().await;
+}
+
+/// An abort of a claim that never was.
+fn abort_of_nothing(liar: &mut FakePeer, room: u64) -> Body {
+    let Claim { tag, .. } = liar.claim(RoomKey::new(room, 0), &[3]);
+    let reason = Reason::from(Code::Requested);
+    Body::Abort { tag, reason }
+}
+
+/// What aborts of nothing may make a node hold is some hundred frames here.
+fn small() -> Limits {
+    Limits {
+        rooms: 16,
+        frames_unacknowledged: 64,
+        ..Limits::default()
+    }
+}
+
+async fn has_reached_the_limit(court: Court, name: &str, mut liar: FakePeer) {
+    liar.is_put_out();
+    let peer = within(court.duo.prefill.node.peer(name)).await.unwrap();
+    let words = ["frames_unacknowledged = 64", "rooms = 16", "acknowledge"];
+    until("its session is over", || peer.is_up().is_err()).await;
+    names(&peer.is_up().unwrap_err(), &words);
+    is_blamed(name, &words).await;
+    court.goes_on().await;
+}
+
+#[tokio::test]
+async fn a_peer_that_aborts_what_never_was_and_does_not_read_ends_its_session() {
+    let court = Court::within(small()).await;
+    let name = "liar who does not read";
+    let mut liar = court.receiver(name);
+    for i in 0..20_000 {
+        let body = abort_of_nothing(&mut liar, 1_000 + i);
+        liar.say(body);
+    }
+    has_reached_the_limit(court, name, liar).await;
+}
+
+#[tokio::test]
+async fn a_peer_that_aborts_what_never_was_and_does_not_acknowledge_ends_its_session() {
+    let court = Court::within(small()).await;
+    let name = "liar who does not acknowledge";
+    let mut liar = court.receiver(name);
+    let mut answers = 0;
+    for i in 0..20_000 {
+        let body = abort_of_nothing(&mut liar, 1_000 + i);
+        liar.seq += 1;
+        liar.say_frame(&Frame {
+            seq: liar.seq,
+            ack: 0,
+            body: Some(body),
+        });
+        match liar.hear() {
+            Some(Body::Quiesced { .. }) => answers += 1,
+            Some(Body::GaveUp { reason }) => {
+                assert_eq!(reason.code, Code::LimitReached, "{reason}");
+                break;
+            }
+            Some(other) => panic!("{other:?}"),
+            None => break,
+        }
+    }
+    // Each was answered until there were too many, and no further.
+    assert!((320..=330).contains(&answers), "{answers} answers");
+    has_reached_the_limit(court, name, liar).await;
+}
+
+#[tokio::test]
+async fn a_peer_that_aborts_what_never_was_and_acknowledges_is_only_answered() {
+    let court = Court::within(small()).await;
+    let mut honest = court.receiver("true aborter");
+    for i in 0..2_000 {
+        let body = abort_of_nothing(&mut honest, 1_000 + i);
+        honest.say(body);
+        honest.hear_until(|body| matches!(body, Body::Quiesced { .. }).then_some(()));
+    }
+    let peer = within(court.duo.prefill.node.peer("true aborter"))
+        .await
+        .unwrap();
+    assert!(peer.is_up().is_ok());
     court.goes_on().await;
 }

@@ -1,4 +1,4 @@
-//! Very many rooms and reconnects over TCP, and the memory of the process meanwhile.
+//! Very many rooms, reconnects and fresh sessions over TCP, and the memory of the process meanwhile.
 //!
 //! A short run by default. `KVROOM_SOAK=full` runs a million rooms and a thousand reconnects and
 //! prints the series; `cargo test --release --test net_soak -- --nocapture` shows it.
@@ -14,6 +14,8 @@ use std::time::Duration;
 struct Size {
     rounds: u64,
     reconnects: u64,
+    /// Fresh sessions in each round.
+    sessions: u64,
     rooms: u64,
 }
 
@@ -22,12 +24,14 @@ fn size() -> Size {
         Ok("full") => Size {
             rounds: 20,
             reconnects: 50,
+            sessions: 20,
             rooms: 50_000,
         },
         Ok(other) => panic!("KVROOM_SOAK = {other:?} is no size: full, or not set"),
         Err(_) => Size {
             rounds: 6,
             reconnects: 10,
+            sessions: 4,
             rooms: 2_000,
         },
     }
@@ -89,7 +93,7 @@ async fn rooms(duo: &Duo, first: u64, n: u64) {
 #[tokio::test]
 async fn memory_is_flat_over_many_rooms_and_reconnects() {
     let size = size();
-    let duo = Duo::with(Setup {
+    let mut duo = Duo::with(Setup {
         over: Over::Tcp,
         proxied: true,
         layout: kv(32, 4096),
@@ -119,6 +123,14 @@ async fn memory_is_flat_over_many_rooms_and_reconnects() {
             assert!(within(duo.peer.wait_up()).await);
             duo.proxy().forget();
         }
+        for i in 0..size.sessions {
+            within(duo.decode.node.disconnect(&duo.peer)).await;
+            let address = duo.proxy().address().to_owned();
+            duo.peer = within(duo.decode.node.connect(&address)).await.unwrap();
+            let first = ((size.rounds + round) * size.reconnects + i) * 1_000_000;
+            rooms(&duo, first, 250).await;
+            duo.proxy().forget();
+        }
         duo.moves(u64::MAX - round, 0, &[0, 1], &[0, 1]).await;
         assert_quiet(&duo.decode.node).await;
         assert_quiet(&duo.prefill.node).await;
@@ -126,14 +138,15 @@ async fn memory_is_flat_over_many_rooms_and_reconnects() {
         let resident = resident_of("self");
         println!(
             "round {round}: {} rooms, {} reconnects, {} KiB resident, {fds} fds, {threads} threads",
-            (round + 1) * size.reconnects * each.next_multiple_of(250),
-            (round + 1) * size.reconnects,
+            (round + 1) * (size.reconnects * each.next_multiple_of(250) + size.sessions * 250),
+            (round + 1) * (size.reconnects + size.sessions),
             resident >> 10
         );
         series.push((resident, fds, threads));
     }
     let stats = duo.decode.node.stats().await;
-    assert_eq!(stats.sessions_opened, 1, "{stats:?}");
+    let sessions = 1 + size.rounds * size.sessions;
+    assert_eq!(stats.sessions_opened, sessions, "{stats:?}");
     assert!(stats.sessions_resumed >= size.rounds * size.reconnects);
     assert_eq!(duo.peer.state(), PeerState::Up);
     // The first third warms up: allocators, tables, stacks. What leaks would grow in every round.
