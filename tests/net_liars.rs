@@ -323,9 +323,9 @@ async fn data_for_a_section_that_the_claim_does_not_have_ends_the_session() {
 
 #[tokio::test]
 async fn a_data_frame_over_the_limit_ends_the_session_before_its_payload_is_read() {
-    a_sender_is_found_out("liar of lengths", "1048577 bytes", |s| {
+    a_sender_is_found_out("liar of lengths", "16777217 bytes", |s| {
         let frame = DataFrame {
-            length: (1 << 20) + 1,
+            length: (16 << 20) + 1,
             ..s.frame()
         };
         s.data(&frame.header());

@@ -1,7 +1,7 @@
 //! Two routes over a pair of sockets: bytes, gates, cancellation, lost connections, liars.
 #![allow(clippy::unwrap_used)]
 
-use super::frame::{Data, HEADER, Trailer};
+use super::frame::{Ack, Data, Fate, HEADER, Trailer};
 use super::*;
 use crate::copy::job::Place;
 use crate::ids::{ClaimNo, Incarnation, LegNo};
@@ -32,11 +32,15 @@ impl Doorbell for Nothing {
     fn ring(&self, _: ClaimNo) {}
 }
 
-struct Backs(mpsc::UnboundedSender<JobBack>);
+struct Backs(mpsc::UnboundedSender<JobBack>, Arc<AtomicU64>);
 
 impl TicketSink for Backs {
     fn returned(&self, back: JobBack) {
         let _ = self.0.send(back);
+    }
+
+    fn moved(&self, _: JobId, bytes: u64) {
+        self.1.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -143,12 +147,16 @@ fn value(layer: u32, page: usize, at: usize) -> u8 {
 
 struct Posted {
     cancel: CancelFlag,
+    /// Bytes that the room was told of while the job ran.
+    moved: Arc<AtomicU64>,
     backs: mpsc::UnboundedReceiver<JobBack>,
 }
 
 fn post(from: &Side, lease: &ReadLease, gate: &OpenGate, class: Class, checksum: bool) -> Posted {
     let (tx, backs) = mpsc::unbounded_channel();
     let cancel = CancelFlag::new();
+    let moved: Arc<AtomicU64> = Arc::default();
+    let sink = Arc::new(Backs(tx, Arc::clone(&moved)));
     let id = JobId {
         life: LifeId(1),
         leg: LegNo(0),
@@ -156,7 +164,7 @@ fn post(from: &Side, lease: &ReadLease, gate: &OpenGate, class: Class, checksum:
     };
     let n = lease.pages().len();
     from.route.post(NewJob {
-        ticket: Ticket::new(id, lease.source_view(), cancel.clone(), Arc::new(Backs(tx))),
+        ticket: Ticket::new(id, lease.source_view(), cancel.clone(), sink),
         class,
         layout: Arc::clone(from.pool.layout()),
         place: Place {
@@ -170,7 +178,11 @@ fn post(from: &Side, lease: &ReadLease, gate: &OpenGate, class: Class, checksum:
         gate: gate.slot(),
         checksum,
     });
-    Posted { cancel, backs }
+    Posted {
+        cancel,
+        moved,
+        backs,
+    }
 }
 
 fn run(test: impl Future<Output = ()>) {
@@ -228,6 +240,9 @@ fn every_byte_arrives_in_its_page_and_is_marked() {
                 let size = 3 * u64::from(LAYERS) * page_bytes;
                 assert_eq!(back.facts.landed_bytes, size);
                 assert!(back.facts.checksum != 0);
+                let told = posted.moved.load(Ordering::Relaxed);
+                assert_eq!(told, back.facts.told_bytes);
+                assert_eq!(told > 0, size > 16 << 20, "told of {told} of {size} bytes");
                 assert_eq!(gate.target().marked(), all(3));
                 let closed = gate.close().try_finish().unwrap();
                 assert_eq!(closed.landed().bytes, size);
@@ -339,6 +354,50 @@ fn what_a_lost_connection_had_not_acknowledged_goes_over_another_one() {
         assert_eq!(gate.target().marked(), all(2));
         let _closed = gate.close().try_finish().unwrap();
         assert_eq!(lease.page(2, 1)[77], value(2, 1, 77));
+    });
+}
+
+#[test]
+fn a_connection_that_is_opened_again_takes_the_place_of_the_old_one() {
+    run(async {
+        let (prefill, decode) = (
+            Side::new(4 << 20, Net::default()),
+            Side::new(4 << 20, Net::default()),
+        );
+        let (x, _nobody_reads) = UnixStream::pair().unwrap();
+        prefill.attach(x, Class::Bulk);
+        let (x, y) = UnixStream::pair().unwrap();
+        prefill.attach(x, Class::Bulk);
+        decode.attach(y, Class::Bulk);
+        let source = prefill.source(&[0, 1]);
+        let (gate, _lease) = decode.open(7, &[0, 1], WRITER);
+        let mut posted = post(&prefill, &source, &gate, Class::Bulk, false);
+        assert!(posted.backs.recv().await.unwrap().finished);
+        assert_eq!(gate.target().marked(), all(2));
+        // Replaced on purpose: nobody has to open it again.
+        assert!(prefill.events.lock().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn acknowledgements_out_of_order_are_a_lie() {
+    run(async {
+        let prefill = Side::new(1 << 20, Net::default());
+        let decode = Side::new(1 << 20, Net::default());
+        let (x, y) = UnixStream::pair().unwrap();
+        prefill.attach(x, Class::Bulk);
+        let source = prefill.source(&[0]);
+        let (gate, _lease) = decode.open(7, &[0], WRITER);
+        let _posted = post(&prefill, &source, &gate, Class::Bulk, false);
+        let sent = Arc::clone(&prefill.node.stats);
+        until(|| sent.copied_bytes.load(Ordering::Relaxed) > 0).await;
+        let ack = Ack {
+            first: 2,
+            last: 2,
+            fate: Fate::Landed,
+        };
+        std::io::Write::write_all(&mut &y, &ack.encode()).unwrap();
+        until(|| prefill.violations() == 1).await;
     });
 }
 
