@@ -923,11 +923,7 @@ async fn a_token_binds_no_more_data_connections_than_a_session_can_have() {
         (Class::Interactive, 1, false),
         (Class::Bulk, u16::MAX, false),
     ] {
-        let hello = DataHello {
-            token,
-            class,
-            index,
-        };
+        let hello = DataHello::new(token, (class, index), 1, None);
         let mut bytes = Vec::new();
         encode_first_greeting(&Greeting::Data(hello), &mut bytes).unwrap();
         let mut stream = TcpStream::connect(&at).await.unwrap();
