@@ -3,6 +3,7 @@
 //! ```text
 //!   data:  header (64) ── payload (length) ── trailer (16)
 //!   ack:   header (64)
+//!   alive: header (64)      now and then, so that a connection that leads nowhere is found out
 //!
 //!   header   magic u32 · kind u8 · flags u8 · section u16 · first u64 · last u64 · claim u64
 //!            · gate u32 · layer u32 · layer_end u32 · place u32 · place_end u32 · length u32
@@ -30,6 +31,7 @@ const VALID: u32 = u32::from_le_bytes(*b"good");
 const VOID: u32 = u32::from_le_bytes(*b"void");
 const DATA: u8 = 1;
 const ACK: u8 = 2;
+const ALIVE: u8 = 3;
 const HAS_CRC: u8 = 1;
 
 /// A stretch of cells of one claim.
@@ -78,6 +80,8 @@ pub(crate) struct Ack {
 pub(crate) enum Header {
     Data(Data),
     Ack(Ack),
+    /// The other side is there.
+    Alive,
 }
 
 /// A trailer that was read.
@@ -223,6 +227,11 @@ impl Ack {
 }
 
 impl Header {
+    /// The header that says that this side is there.
+    pub(crate) fn alive() -> [u8; HEADER] {
+        Words::new(ALIVE, 0, 0).seal()
+    }
+
     /// Reads a header.
     ///
     /// # Errors
@@ -261,6 +270,7 @@ impl Header {
                     _ => return Err(FrameError::Unknown),
                 },
             })),
+            (MAGIC, ALIVE) => Ok(Header::Alive),
             _ => Err(FrameError::Unknown),
         }
     }
@@ -401,6 +411,7 @@ mod tests {
             };
             assert_eq!(Header::decode(&ack.encode()), Ok(Header::Ack(ack)));
         }
+        assert_eq!(Header::decode(&Header::alive()), Ok(Header::Alive));
         for valid in [true, false] {
             let trailer = Trailer { valid, crc: 77 };
             assert_eq!(Trailer::decode(&trailer.encode(9), 9), Ok(trailer));

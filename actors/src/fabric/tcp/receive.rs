@@ -149,6 +149,7 @@ impl Receiving {
         self.have = 0;
         let data = match header {
             Header::Ack(ack) => return Ok(Came::Ack(ack)),
+            Header::Alive => return Ok(Came::Bytes(0)),
             Header::Data(data) => data,
         };
         if data.seq != self.last_seq + 1 {

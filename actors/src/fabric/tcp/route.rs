@@ -35,7 +35,7 @@ use tokio::sync::Notify;
 const STRETCH: usize = 4 << 20;
 
 /// Ticks within `Deadlines::liveness`.
-const STILL_TICKS: u32 = 4;
+const SILENT_TICKS: u32 = 4;
 
 /// Bytes of a source that are summed in one turn.
 const SUM_STRETCH: u64 = 256 << 10;
@@ -87,8 +87,8 @@ struct Connection {
     /// Waits for the socket to take more.
     full: Cell<bool>,
     gone: Cell<bool>,
-    /// Ticks since anything moved, while the other side has something to read or to answer.
-    still: Cell<u32>,
+    /// Ticks since anything came.
+    silent: Cell<u32>,
     /// Something changed that its task must see.
     changed: Notify,
 }
@@ -135,7 +135,7 @@ impl Actor for RouteActor {
         let mut part = self.part.borrow_mut();
         part.me = Some(ctx.address().downgrade());
         // Counted in ticks that ran: time in which this process stood still costs one at most.
-        let tick = part.node.deadlines.liveness / STILL_TICKS;
+        let tick = part.node.deadlines.liveness / SILENT_TICKS;
         let tick = tick.clamp(Duration::from_millis(5), Duration::from_secs(60));
         ctx.run_interval(tick, |me, _| me.part.borrow_mut().tick());
     }
@@ -333,7 +333,7 @@ impl Part {
             receiving: RefCell::new(Receiving::new(read)),
             full: Cell::new(false),
             gone: Cell::new(false),
-            still: Cell::new(0),
+            silent: Cell::new(0),
             changed: Notify::new(),
         });
         self.connections.push(Rc::clone(&connection));
@@ -388,23 +388,21 @@ impl Part {
         }
     }
 
-    /// A connection on which nothing moves, though the other side has something to read or to answer,
-    /// leads nowhere: whoever opened it opens it again.
+    /// Both sides say now and then that they are there. A connection on which nothing comes leads
+    /// nowhere, and is closed: whoever opened it opens it again.
     fn tick(&mut self) {
         for connection in self.connections.clone() {
-            let waiting = connection.sending.borrow().is_waiting();
-            let still = if waiting {
-                connection.still.get() + 1
-            } else {
-                0
-            };
-            connection.still.set(still);
-            if still > STILL_TICKS {
+            let silent = connection.silent.get() + 1;
+            connection.silent.set(silent);
+            if silent > SILENT_TICKS {
                 let within = self.node.deadlines.liveness;
-                let why = format!("nothing moved for {within:?} (Deadlines::liveness)");
+                let why = format!("nothing came for {within:?} (Deadlines::liveness)");
                 self.lost(&connection, &why);
+            } else {
+                connection.sending.borrow_mut().say_alive();
             }
         }
+        self.write_all();
     }
 
     fn write_all(&mut self) {
@@ -435,7 +433,6 @@ impl Part {
             match once {
                 Ok(Wrote::Some(n)) => {
                     wrote += n;
-                    connection.still.set(0);
                     step_aside(n);
                 }
                 Ok(Wrote::Nothing) => return false,
@@ -500,7 +497,7 @@ impl Part {
             match came {
                 Ok(Came::Bytes(n)) => {
                     read += n;
-                    connection.still.set(0);
+                    connection.silent.set(0);
                     step_aside(n);
                 }
                 Ok(Came::Empty) => return false,

@@ -10,7 +10,7 @@
 //! Rules: a source is looked up again at each write, through the job's ticket; between two writes
 //! nothing of it is kept. The trailer says valid only if every byte of the payload came from pages.
 
-use super::frame::{Ack, Data, Fate, HEADER, TRAILER, Trailer};
+use super::frame::{Ack, Data, Fate, HEADER, Header, TRAILER, Trailer};
 use super::job::{Job, Stretch};
 use crate::fabric::stream::Stream;
 use crate::memory::{PoolRange, SocketError};
@@ -58,6 +58,8 @@ struct Outgoing {
 #[derive(Default)]
 pub(super) struct Sending {
     acks: VecDeque<Ack>,
+    /// Say that this side is there.
+    alive: bool,
     /// Headers and acknowledgements that wait to be written.
     head: Vec<u8>,
     /// Of these the kernel has taken so many bytes.
@@ -100,7 +102,10 @@ impl Sending {
 
     /// Whether something waits to be written.
     pub(super) fn has_output(&self) -> bool {
-        self.frame.is_some() || self.head_at < self.head.len() || !self.acks.is_empty()
+        self.frame.is_some()
+            || self.head_at < self.head.len()
+            || !self.acks.is_empty()
+            || self.alive
     }
 
     /// Begins a frame. Only between frames.
@@ -129,9 +134,9 @@ impl Sending {
         all
     }
 
-    /// Whether the other side has something to read or to answer.
-    pub(super) fn is_waiting(&self) -> bool {
-        !self.unacked.is_empty() || self.has_output()
+    /// Says that this side is there, when the frame under way is out.
+    pub(super) fn say_alive(&mut self) {
+        self.alive = true;
     }
 
     /// Writes once.
@@ -174,6 +179,9 @@ impl Sending {
     }
 
     fn take_acks(&mut self) {
+        if std::mem::take(&mut self.alive) {
+            self.head.extend_from_slice(&Header::alive());
+        }
         while self.head.len() < ACKS_AT_ONCE * HEADER
             && let Some(ack) = self.acks.pop_front()
         {
