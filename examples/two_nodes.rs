@@ -72,7 +72,10 @@ async fn prefill(Side { node, kv, aux }: &Side) -> Result<()> {
         sender.reserve().await?.push(chunk(kv, n)?)?; // back-pressure is in `reserve`
     }
     sender.finish(u64::from(PAGES) * 16, Some(row.into_read()))?;
-    sender.outcome().await;
+    let outcome = sender.outcome().await;
+    if outcome != Outcome::Done {
+        return Err(format!("the request was not taken: {outcome}").into());
+    }
     drop(sender.released().await); // the pages may be computed into again
 
     let sender = node.send(RoomId(2)).start().await?;
@@ -94,7 +97,7 @@ async fn decode(Side { node, kv, aux }: &Side, prefill: &Peer) -> Result<()> {
     let row_right = matches!(&back.aux, Some(row) if row.page(0, 0) == bytes(3, 3));
     let cell_right = |c| back.leases[0].page(c % 2, c as usize / 2) == bytes(c % 2, c / 2);
     if outcome != Outcome::Done || !(0..2 * PAGES).all(cell_right) || !row_right {
-        return Err(format!("{outcome}, and the bytes are not those that were sent").into());
+        return Err(format!("{outcome}; every byte right: {row_right}").into());
     }
     println!("{outcome}: {landed} bytes in {took:.1?}, every byte verified, proofs {proofs:?}");
 

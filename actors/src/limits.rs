@@ -35,7 +35,7 @@ pub struct Limits {
     pub receivers: u16,
     /// Senders of one receiver room.
     pub senders: u16,
-    /// Pages in one claim or chunk, all pools together.
+    /// Pages in one claim, all pools together.
     pub pages_per_claim: usize,
     /// Bytes of one control frame. Bounds what a decode may allocate.
     pub frame_bytes: usize,

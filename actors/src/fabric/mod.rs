@@ -1,16 +1,15 @@
 //! Ways to move bytes. Each says of every piece what became of it, and never less.
 //!
 //! What a lane did with a piece is one of four different facts: landed, refused (the gate was
-//! closed), errored, fenced. Only the first counts towards coverage. Today there is one fabric:
+//! closed), errored, fenced. Only the first counts towards coverage. There are two fabrics:
 //!
 //! | Fabric | Moves | Where its gate lives | What an abort costs |
 //! |---|---|---|---|
 //! | [`local`] | memcpy within the process | in the process | one piece |
+//! | `tcp` | frames over stream connections, page to page | in the receiving process | one read |
 
 pub mod local;
-#[allow(dead_code)]
 pub(crate) mod stream;
-#[allow(dead_code)]
 pub(crate) mod tcp;
 
 use crate::memory::GateTable;
@@ -22,7 +21,6 @@ pub(crate) enum PeerRoute {
     /// It is in this process; these are its gates.
     Local(Arc<GateTable>),
     /// It is in another process.
-    #[allow(dead_code)]
     Tcp(tcp::TcpRoute),
 }
 

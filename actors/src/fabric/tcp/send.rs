@@ -100,14 +100,6 @@ impl Sending {
         self.frame.is_none()
     }
 
-    /// Whether something waits to be written.
-    pub(super) fn has_output(&self) -> bool {
-        self.frame.is_some()
-            || self.head_at < self.head.len()
-            || !self.acks.is_empty()
-            || self.alive
-    }
-
     /// Begins a frame. Only between frames.
     pub(super) fn begin(&mut self, job: Rc<Job>, stretch: Stretch, with_crc: bool) {
         self.take_acks();

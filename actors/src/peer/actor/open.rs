@@ -1,6 +1,6 @@
 //! Claims on their way out: a number, a gate and a place in the queue in one step, or a reason.
 
-use super::{Command, OpenRequest, PeerActor};
+use super::{Command, OpenRequest, PeerActor, PeerState};
 use crate::ids::ClaimId;
 use crate::memory::Withdrawn;
 use crate::peer::message::{Body, Claim, ClaimTag};
@@ -42,10 +42,13 @@ impl PeerActor {
                     self.open_waiting();
                 }
                 None => {
-                    let reason = Reason::new(
-                        Code::PeerLost,
-                        format!("no session with node {:?}: connect again", self.name),
-                    );
+                    let why = match &*self.watch.borrow() {
+                        PeerState::Up => String::new(),
+                        PeerState::Resuming(why) | PeerState::Down(why) => format!(" ({why})"),
+                    };
+                    let name = &self.name;
+                    let text = format!("no session with node {name:?}: connect again{why}");
+                    let reason = Reason::new(Code::PeerLost, text);
                     self.not_opened(*request, reason);
                 }
             },
