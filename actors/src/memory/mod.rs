@@ -27,6 +27,7 @@
 //! `copy` (the copy), `socket` (reads into pages and writes from them), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
 //! `gate`, `free_list` and `lease_table` have none, and the loom tests run these files and `slots`.
 
+mod bell;
 mod copy;
 mod free_list;
 mod gate;
@@ -37,6 +38,9 @@ mod marks;
 #[cfg(feature = "plant")]
 pub mod plant;
 mod pool;
+mod remote;
+mod shared;
+mod shared_table;
 mod slots;
 mod socket;
 mod sync;
@@ -47,16 +51,22 @@ mod tests;
 mod ticket;
 mod witness;
 
+pub(crate) use bell::Bell;
 pub use copy::CopyError;
 pub use gate::Refused;
 pub use held::Mode;
 pub use lease::{Lease, ReadLease, WriteLease};
 pub use lease_table::{Holder, LeaseError};
 pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
+pub(crate) use remote::{RemoteGates, RemoteInside, RemotePool};
+pub(crate) use shared_table::{Lending, SharedGates, TableError, TableMemory, Writer};
+pub use shared_table::WriterDead;
+pub(crate) use table::open_shared;
 pub(crate) use socket::{MAX_RANGES, PoolRange, SocketError, read_plain};
 pub use table::{
     Closing, GateClosed, GateTable, GatesExhausted, Inside, NotOpened, OpenError, OpenGate,
 };
+pub(crate) use target::Landed as GateLanded;
 pub use target::{Doorbell, Landed, Target, TargetSection};
 pub use ticket::{CancelFlag, Facts, JobBack, JobId, JobOver, SourceView, Ticket, TicketSink};
 pub use witness::{Proof, Withdrawn, Witness};

@@ -14,11 +14,12 @@ use crate::copy::job::{Job, Place};
 use crate::copy::sum::{SumJob, SumReply, SumSection};
 use crate::fabric::PeerRoute;
 use crate::fabric::local::LocalRoute;
+use crate::fabric::shm::ShmClaim;
 use crate::fabric::tcp::{NewJob, TcpRoute};
 use crate::handle::{Back, ChunkBack};
 use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, Tick};
 use crate::memory::{
-    Doorbell, JobBack, JobId, Lease, OpenGate, Target, Ticket, TicketSink, Withdrawn, Witness,
+    Doorbell, GateLanded, JobBack, JobId, Lease, OpenGate, Target, Ticket, TicketSink, Withdrawn, Witness,
 };
 use crate::peer::actor::{Command, Commands, FromPeer, OpenRequest, PeerActor};
 use crate::peer::message::{Body, Claim, ClaimTag, Part, Section};
@@ -119,6 +120,8 @@ pub struct Shard {
     follow_up: VecDeque<RealInput>,
     scratch: Vec<RealOutput>,
     when_empty: Vec<oneshot::Sender<()>>,
+    /// Where to write for claims of peers that share memory; from a claim's arrival to its end.
+    places: HashMap<(PeerRef, ClaimNo), Arc<ShmClaim>>,
     /// Gates that were closed with somebody inside.
     stuck_gates: Vec<(LifeId, LegNo)>,
     looking: bool,
@@ -244,6 +247,7 @@ impl Shard {
             follow_up: VecDeque::new(),
             scratch: Vec::new(),
             when_empty: Vec::new(),
+            places: HashMap::new(),
             stuck_gates: Vec::new(),
             looking: false,
         }
@@ -404,6 +408,7 @@ impl Shard {
             Output::CloseGate { life, leg } => self.close_gate(life, leg),
             Output::ToPeer { peer, body } => self.command(peer, Command::Say(body)),
             Output::ClaimEnded { peer, number } => {
+                self.places.remove(&(peer, number));
                 self.command(peer, Command::ClaimEnded(number));
             }
             Output::Post {
@@ -665,23 +670,33 @@ impl Shard {
         match closing.try_finish() {
             Ok(witness) => {
                 let landed = witness.landed();
-                if let Some(AttachedRole::Receiver { landed: all, .. }) =
-                    self.core.attached(life).map(|a| &mut a.role)
-                {
-                    all.pieces += landed.pieces;
-                    all.bytes += landed.bytes;
-                }
-                let witness = Witness::GateClosed(witness);
-                self.follow_up
-                    .push_back(Input::GateClosed { life, leg, witness });
+                self.gate_over(life, leg, landed, Witness::GateClosed(witness));
             }
-            Err(closing) => {
-                if let Some(gate) = self.gate(life, leg) {
-                    *gate = Gate::Closing(closing);
+            // Whoever is inside may be dead.
+            Err(closing) => match closing.try_finish_dead() {
+                Ok(witness) => {
+                    let landed = witness.landed();
+                    self.gate_over(life, leg, landed, Witness::WriterDead(witness));
                 }
-                self.stuck_gates.push((life, leg));
-            }
+                Err(closing) => {
+                    if let Some(gate) = self.gate(life, leg) {
+                        *gate = Gate::Closing(closing);
+                    }
+                    self.stuck_gates.push((life, leg));
+                }
+            },
         }
+    }
+
+    fn gate_over(&mut self, life: LifeId, leg: LegNo, landed: GateLanded, witness: Witness) {
+        if let Some(AttachedRole::Receiver { landed: all, .. }) =
+            self.core.attached(life).map(|a| &mut a.role)
+        {
+            all.pieces += landed.pieces;
+            all.bytes += landed.bytes;
+        }
+        self.follow_up
+            .push_back(Input::GateClosed { life, leg, witness });
     }
 
     fn gate(&mut self, life: LifeId, leg: LegNo) -> Option<&mut Gate> {
@@ -712,6 +727,17 @@ impl Shard {
                 let job = Job::new(job.ticket, route, job.layout, job.place, job.checksum);
                 lane.do_send(LaneWork::Copy(class, Box::new(job)));
             }
+            (Some((PeerRoute::Shm(_), job)), Some(lane)) => match self.place_of(id, job.claim) {
+                Some(claim) => {
+                    let class = job.class;
+                    let job = Job::shm(job.ticket, claim, job.layout, job.place, job.checksum);
+                    lane.do_send(LaneWork::Copy(class, Box::new(job)));
+                }
+                None => {
+                    let mut ticket = job.ticket;
+                    ticket.errored("the peer's claim is not known any more");
+                }
+            },
             (Some((PeerRoute::Tcp(route), job)), _) => route.post(job),
             _ => {
                 // Nothing was posted; the debt that was recorded for it is paid by a ticket that
@@ -720,6 +746,12 @@ impl Shard {
                 self.job_failed_to_start(id, held, end);
             }
         }
+    }
+
+    /// Where to write for a claim that a job is for.
+    fn place_of(&self, id: JobId, number: ClaimNo) -> Option<Arc<ShmClaim>> {
+        let leg = self.core.life(id.life)?.legs().get(usize::from(id.leg.0))?;
+        self.places.get(&(leg.peer, number)).cloned()
     }
 
     fn build(
@@ -1053,7 +1085,12 @@ impl Handler<PeerSays> for Shard {
         let PeerSays { peer, mut items } = says;
         for item in items.drain(..) {
             let input = match item {
-                FromPeer::Claim { offer, terms } => Input::Claim { peer, offer, terms },
+                FromPeer::Claim { offer, terms, shm } => {
+                    if let Some(shm) = shm {
+                        self.places.insert((peer, offer.tag.id.number), shm);
+                    }
+                    Input::Claim { peer, offer, terms }
+                }
                 FromPeer::Body(body) => Input::Message {
                     peer,
                     body: self.with_own_account(peer, body),
