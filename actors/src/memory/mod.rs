@@ -24,11 +24,12 @@
 //! numbers are not used twice.
 //!
 //! Where the unsafe is: `slots` (contents of a gate's slot), `pool` (the memory), `lease` (slices),
-//! `copy` (the copy), `socket` (reads into pages and writes from them), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
+//! `copy` (the copy), `socket` (reads into pages and writes from them), `descriptors` (descriptors over a socket), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
 //! `gate`, `free_list` and `lease_table` have none, and the loom tests run these files and `slots`.
 
 mod bell;
 mod copy;
+mod descriptors;
 mod free_list;
 mod gate;
 mod held;
@@ -53,6 +54,8 @@ mod witness;
 
 pub(crate) use bell::Bell;
 pub use copy::CopyError;
+#[allow(unused_imports)]
+pub(crate) use descriptors::{MAX_DESCRIPTORS, eventfd, recv_with_fds, send_with_fds};
 pub use gate::Refused;
 pub use held::Mode;
 pub use lease::{Lease, ReadLease, WriteLease};
