@@ -61,6 +61,8 @@ pub use held::Mode;
 pub use lease::{Lease, ReadLease, WriteLease};
 pub use lease_table::{Holder, LeaseError};
 pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
+pub use shared::{Backing, Errno, HugePages, SharedError, SharedOptions, forked};
+pub(crate) use shared::{Life, PidFd, ProcessId, SharedMemory, boot_id};
 pub(crate) use remote::{RemoteGates, RemoteInside, RemotePool};
 pub(crate) use shared_table::{Lending, SharedGates, TableError, TableMemory, Writer};
 pub use shared_table::WriterDead;

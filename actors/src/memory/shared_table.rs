@@ -66,11 +66,9 @@ struct Header {
     magic: AtomicU64,
     version: AtomicU32,
     slots: AtomicU32,
-    /// The writer's [`ProcessId`]: two halves of its boot id, its pid, its start time.
-    boot: [AtomicU64; 2],
-    pid: AtomicU64,
-    started: AtomicU64,
-    _unused: [u64; 2],
+    /// The writer's [`ProcessId`].
+    writer: [AtomicU64; ProcessId::BYTES / 8],
+    _unused: u64,
 }
 
 /// One gate, as both processes see it.
@@ -105,11 +103,9 @@ impl TableMemory {
             slots,
         };
         let header = table.header();
-        let (a, b) = halves(writer.boot);
-        header.boot[0].store(a, Ordering::Relaxed);
-        header.boot[1].store(b, Ordering::Relaxed);
-        header.pid.store(u64::from(writer.pid), Ordering::Relaxed);
-        header.started.store(writer.started, Ordering::Relaxed);
+        for (word, value) in header.writer.iter().zip(writer.to_words()) {
+            word.store(value, Ordering::Relaxed);
+        }
         header.slots.store(slots, Ordering::Relaxed);
         header.version.store(VERSION, Ordering::Relaxed);
         // Release: whoever sees the magic sees the rest.
@@ -153,16 +149,8 @@ impl TableMemory {
 
     /// The process that enters its gates.
     pub(crate) fn writer(&self) -> ProcessId {
-        let header = self.header();
-        let [a, b] = &header.boot;
-        let mut boot = [0; 16];
-        boot[..8].copy_from_slice(&a.load(Ordering::Relaxed).to_le_bytes());
-        boot[8..].copy_from_slice(&b.load(Ordering::Relaxed).to_le_bytes());
-        ProcessId {
-            boot,
-            pid: header.pid.load(Ordering::Relaxed) as u32,
-            started: header.started.load(Ordering::Relaxed),
-        }
+        let words = &self.header().writer;
+        ProcessId::from_words(std::array::from_fn(|i| words[i].load(Ordering::Relaxed)))
     }
 
     /// What is passed to the writer.
@@ -194,13 +182,6 @@ impl TableMemory {
         // and all of it is atomics.
         unsafe { self.memory.start().cast::<Header>().as_ref() }
     }
-}
-
-fn halves(boot: [u8; 16]) -> (u64, u64) {
-    let (mut a, mut b) = ([0; 8], [0; 8]);
-    a.copy_from_slice(&boot[..8]);
-    b.copy_from_slice(&boot[8..]);
-    (u64::from_le_bytes(a), u64::from_le_bytes(b))
 }
 
 /// Whether the one process that enters a table's gates still lives.

@@ -167,7 +167,7 @@ pub struct Host {
     pub shared: SharedPools,
 }
 
-/// What a node shares with a peer on the same host. Each `true`, and each pool, stands for one
+/// What a node shares with a peer on the same host. Each table, ring and pool stands for one
 /// descriptor that comes with it, in this order: the node's own pidfd and its doorbell (both if it is
 /// willing), its gate table, the ring, the pools.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -175,11 +175,20 @@ pub struct Link {
     /// It will share memory. If one side will not, nothing is shared and nothing else here counts.
     pub willing: bool,
     /// The gates of its claims; in a fresh session only.
-    pub table: bool,
+    pub table: Option<LinkTable>,
     /// The ring for control frames; from the lower incarnation.
     pub ring: bool,
     /// Its pools that can be mapped.
     pub pools: Vec<LinkPool>,
+}
+
+/// The gate table in a [`Link`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LinkTable {
+    /// How many gates it has.
+    pub slots: u32,
+    /// It is a file.
+    pub file: bool,
 }
 
 /// One pool in a [`Link`].

@@ -89,7 +89,7 @@ async fn dial(
     };
     let (mut wait, mut crossed) = (Duration::ZERO, 0);
     // The Unix socket of a node on this host, and whether it could not be reached.
-    let (mut near, mut far) = (None, false);
+    let (mut near, mut far) = (None::<String>, false);
     loop {
         if let Some(info) = there(state, address, text)? {
             return Ok(info);
@@ -237,19 +237,22 @@ async fn open(
             })?;
             (door, Arc::clone(&state.node.gates))
         };
-        let (near, far) = pipe();
+        let (near_end, far_end) = pipe();
         let gone = |_| ConnectError::Unknown {
             name: name.clone(),
             there: "(it has just left)".into(),
         };
-        let knock = Knock { pipe: far, gates };
+        let knock = Knock {
+            pipe: far_end,
+            gates,
+        };
         door.knock.send(knock).await.map_err(gone)?;
         let role = Role::Dialer {
             to: To::Door(door),
             by_itself,
             far,
         };
-        return Ok((Conn::Pipe(near), role));
+        return Ok((Conn::Pipe(near_end), role));
     }
     let node = Arc::clone(&state.borrow().node);
     let stream = socket(address, &node.net)

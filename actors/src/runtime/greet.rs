@@ -432,7 +432,7 @@ async fn share(
         Err(_) => {
             let none = Link {
                 willing: false,
-                table: false,
+                table: None,
                 ring: false,
                 pools: Vec::new(),
             };
@@ -762,6 +762,7 @@ impl Attaching {
         if let Role::Dialer {
             to: To::Address(address, text),
             by_itself: false,
+            ..
         } = self.role
         {
             super::dial::keep(state, address, &text, &self.info);

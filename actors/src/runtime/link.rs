@@ -22,11 +22,12 @@ use crate::memory::{
     Backing, Bell, PidFd, ProcessId, RemoteGates, RemotePool, RingMemory, RingSide, SharedGates,
     SharedMemory, SharedOptions, TableMemory, Writer, boot_id,
 };
-use crate::peer::hello::{Host, Link, LinkPool, Offer, SharedPools};
+use crate::peer::hello::{Host, Link, LinkPool, LinkTable, Offer, SharedPools};
 use kvroom_kernels::layout::PoolLayout;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 /// Descriptors in one message: those of every pool, and four more.
@@ -93,9 +94,9 @@ pub(crate) fn may_share(node: &NodeShared, stream: &Stream) -> Result<ProcessId,
         return Err("the session is not over a Unix socket".into());
     };
     let peer = unix.peer_cred().map_err(|e| e.to_string())?;
-    // Of this process: the owner of a descriptor that it has just made.
     let (uid, gid) = (peer.uid(), peer.gid());
-    let me = crate::memory::own_uid();
+    let me = std::fs::metadata("/proc/self").map_err(|e| format!("/proc: {e}"))?;
+    let me = me.uid();
     if uid != me && node.net.shm_group != Some(gid) {
         return Err(format!(
             "the peer runs as user {uid} and group {gid}, this node as user {me}: allow its group with \
@@ -167,7 +168,10 @@ impl Ours {
         }
         let link = Link {
             willing: true,
-            table: self.table.is_some(),
+            table: self.table.as_ref().map(|t| LinkTable {
+                slots: t.slots(),
+                file: self.pools.gate_tables_are_files(),
+            }),
             ring: self.ring.is_some(),
             pools,
         };
@@ -189,11 +193,10 @@ impl Ours {
         let mut next = |what: &str| fds.next().ok_or_else(|| format!("no descriptor came for {what}"));
         let pidfd = PidFd::received(next("its process")?, peer.pid).map_err(|e| e.to_string())?;
         let bell = Bell::from(next("its doorbell")?);
-        let table = if theirs.table {
-            Some(next("its gate table")?)
-        } else {
-            None
-        };
+        let table = theirs
+            .table
+            .map(|said| next("its gate table").map(|fd| (said, fd)))
+            .transpose()?;
         let ring = match (self.ring, theirs.ring) {
             (Some(ours), false) => RingMemory::new(ours, RingSide::Lower),
             (None, true) => {
@@ -212,8 +215,14 @@ impl Ours {
         }
         let bell = Arc::new(bell);
         let route = match (self.table, table) {
-            (Some(ours), Some(fd)) => {
-                let memory = SharedMemory::receive_table(fd).map_err(|e| e.to_string())?;
+            (Some(ours), Some((said, fd))) => {
+                let bytes = TableMemory::bytes_of(said.slots);
+                let memory = if said.file {
+                    SharedMemory::receive_file(fd, bytes)
+                } else {
+                    SharedMemory::receive(fd, bytes)
+                };
+                let memory = memory.map_err(|e| format!("the gate table of the peer: {e}"))?;
                 let table = TableMemory::open(memory).map_err(|e| e.to_string())?;
                 let writer = Arc::new(Writer::new(pidfd));
                 Some(ShmRoute {

@@ -1177,6 +1177,10 @@ impl Handler<PeerGone> for Shard {
             },
             ctx,
         );
+        // Claims that waited for their room went without a word.
+        let core = &self.core;
+        self.places
+            .retain(|(peer, number), _| *peer != gone.peer || core.serves(*peer, *number));
         if gone.for_good {
             self.peers.remove(&gone.peer);
         }
