@@ -3,7 +3,7 @@
 use super::schedule::Work;
 use crate::fabric::Fact;
 use crate::fabric::local::LocalRoute;
-use crate::fabric::shm::{ShmClaim, Way};
+use crate::fabric::shm::Way;
 use crate::memory::Ticket;
 use kvroom_kernels::checksum::Checksum;
 use kvroom_kernels::layout::PoolLayout;
@@ -128,18 +128,8 @@ impl Job {
         Self::over(ticket, Way::Local(route), layout, place, checksum)
     }
 
-    /// The same, into a pool of a peer on this host.
-    pub(crate) fn shm(
-        ticket: Ticket,
-        claim: Arc<ShmClaim>,
-        layout: Arc<PoolLayout>,
-        place: Place,
-        checksum: bool,
-    ) -> Self {
-        Self::over(ticket, Way::Shm(claim), layout, place, checksum)
-    }
-
-    fn over(
+    /// The same, whichever way.
+    pub(crate) fn over(
         ticket: Ticket,
         route: Way,
         layout: Arc<PoolLayout>,

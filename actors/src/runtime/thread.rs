@@ -417,7 +417,7 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
             threads.start_lane(&node, &config);
         }
         for (inbox, rx) in inboxes {
-            threads.start_shard(&node, inbox, rx, config.spin);
+            threads.start_shard(&node, inbox, rx, &config);
         }
         let shards = threads
             .shards
@@ -507,14 +507,21 @@ impl Threads {
         node: &Arc<NodeShared>,
         inbox: Inbox,
         mut rx: mpsc::UnboundedReceiver<Inbound>,
-        spin: Duration,
+        config: &NodeConfig,
     ) {
         let arbiter = Arbiter::new();
         let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
         let node = Arc::clone(node);
-        let addr =
-            Shard::start_in_arbiter(&arbiter.handle(), move |_| Shard::new(node, lanes, inbox));
+        #[cfg(feature = "plant")]
+        let watched = crate::copy::plant::Watched::new(config.brake.clone(), config.plant);
+        let addr = Shard::start_in_arbiter(&arbiter.handle(), move |_| {
+            let shard = Shard::new(node, lanes, inbox);
+            #[cfg(feature = "plant")]
+            let shard = shard.watched(watched);
+            shard
+        });
         let shard = addr.clone();
+        let spin = config.spin;
         if !spin.is_zero() {
             arbiter.spawn(super::spin::run(spin));
         }
