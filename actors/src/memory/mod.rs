@@ -24,7 +24,7 @@
 //! numbers are not used twice.
 //!
 //! Where the unsafe is: `slots` (contents of a gate's slot), `pool` (the memory), `lease` (slices),
-//! `copy` (the copy), `socket` (reads into pages and writes from them), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
+//! `copy` (the copy), `shared` (mappings, system calls), `socket` (reads into pages and writes from them), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
 //! `gate`, `free_list` and `lease_table` have none, and the loom tests run these files and `slots`.
 
 mod copy;
@@ -37,6 +37,8 @@ mod marks;
 #[cfg(feature = "plant")]
 pub mod plant;
 mod pool;
+#[allow(dead_code)] // Its users, the shared-memory fabric among them, come one after the other.
+mod shared;
 mod slots;
 mod socket;
 mod sync;
@@ -53,6 +55,9 @@ pub use held::Mode;
 pub use lease::{Lease, ReadLease, WriteLease};
 pub use lease_table::{Holder, LeaseError};
 pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
+pub use shared::{Backing, Errno, HugePages, SharedError, SharedOptions, forked};
+#[allow(unused_imports)] // Used by the shared-memory fabric.
+pub(crate) use shared::{Life, PidFd, ProcessId, SharedMemory, boot_id};
 pub(crate) use socket::{MAX_RANGES, PoolRange, SocketError, read_plain};
 pub use table::{
     Closing, GateClosed, GateTable, GatesExhausted, Inside, NotOpened, OpenError, OpenGate,
