@@ -24,7 +24,7 @@
 //! numbers are not used twice.
 //!
 //! Where the unsafe is: `slots` (contents of a gate's slot), `pool` (the memory), `lease` (slices),
-//! `copy` (the copy), `socket` (reads into pages and writes from them), `descriptors` (descriptors over a socket), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
+//! `copy` (the copy), `remote` and `shared_table` (mappings of a peer), `shared` (mappings, system calls), `bell` (an eventfd), `socket` (reads into pages and writes from them), `descriptors` (descriptors over a socket), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
 //! `gate`, `free_list` and `lease_table` have none, and the loom tests run these files and `slots`.
 
 mod bell;
@@ -40,6 +40,7 @@ mod marks;
 pub mod plant;
 mod pool;
 mod remote;
+#[allow(dead_code)] // Its users come one after the other.
 mod shared;
 mod shared_table;
 mod slots;
@@ -62,6 +63,7 @@ pub use lease::{Lease, ReadLease, WriteLease};
 pub use lease_table::{Holder, LeaseError};
 pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
 pub use shared::{Backing, Errno, HugePages, SharedError, SharedOptions, forked};
+#[allow(unused_imports)] // Used by the tests.
 pub(crate) use shared::{Life, PidFd, ProcessId, SharedMemory, boot_id};
 pub(crate) use remote::{RemoteGates, RemoteInside, RemotePool};
 pub(crate) use shared_table::{Lending, SharedGates, TableError, TableMemory, Writer};
