@@ -40,7 +40,10 @@ pub(super) fn watch(route: &ShmRoute, session: SessionId, ctx: &mut Context<Peer
     let me = ctx.address();
     let writer: Arc<Writer> = Arc::clone(&route.writer);
     let watched = writer.pidfd().as_fd().try_clone_to_owned();
-    let watched = watched.and_then(|fd| AsyncFd::register_with_interest(Watched(fd), Interest::READABLE));
+    let watched = watched.and_then(|fd| {
+        AsyncFd::register_with_interest(Watched(fd), Interest::READABLE)
+            .map_err(|error| std::io::Error::other(error.to_string()))
+    });
     match watched {
         Ok(watched) => {
             let told = async move {
