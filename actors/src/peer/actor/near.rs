@@ -47,9 +47,9 @@ pub(super) fn watch(route: &ShmRoute, session: SessionId, ctx: &mut Context<Peer
     match watched {
         Ok(watched) => {
             let told = async move {
-                while !writer.is_dead() {
+                while !writer.ask() {
                     match watched.readable().await {
-                        Ok(mut ready) if !writer.is_dead() => ready.clear_ready(),
+                        Ok(mut ready) if !writer.ask() => ready.clear_ready(),
                         Ok(_) => {}
                         Err(_) => return,
                     }
