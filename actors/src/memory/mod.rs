@@ -24,10 +24,12 @@
 //! numbers are not used twice.
 //!
 //! Where the unsafe is: `slots` (contents of a gate's slot), `pool` (the memory), `lease` (slices),
-//! `copy` (the copy), `shared` (mappings, system calls), `socket` (reads into pages and writes from them), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
+//! `copy` (the copy), `shared` (mappings, system calls), `socket` (reads into pages and writes from them), `descriptors` (descriptors over a socket), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
 //! `gate`, `free_list` and `lease_table` have none, and the loom tests run these files and `slots`.
 
+mod bell;
 mod copy;
+mod descriptors;
 mod free_list;
 mod gate;
 mod held;
@@ -37,8 +39,11 @@ mod marks;
 #[cfg(feature = "plant")]
 pub mod plant;
 mod pool;
-#[allow(dead_code)] // Its users, the shared-memory fabric among them, come one after the other.
+mod remote;
+#[allow(dead_code)] // Its users come one after the other.
 mod shared;
+mod shared_pool;
+mod shared_table;
 mod slots;
 mod socket;
 mod sync;
@@ -49,19 +54,26 @@ mod tests;
 mod ticket;
 mod witness;
 
+pub(crate) use bell::Bell;
 pub use copy::CopyError;
+#[allow(unused_imports)]
+pub(crate) use descriptors::{MAX_DESCRIPTORS, eventfd, recv_with_fds, send_with_fds};
 pub use gate::Refused;
 pub use held::Mode;
 pub use lease::{Lease, ReadLease, WriteLease};
 pub use lease_table::{Holder, LeaseError};
 pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
+pub(crate) use remote::{RemoteGates, RemoteInside, RemotePool};
 pub use shared::{Backing, Errno, HugePages, SharedError, SharedOptions, forked};
-#[allow(unused_imports)] // Used by the shared-memory fabric.
 pub(crate) use shared::{Life, PidFd, ProcessId, SharedMemory, boot_id};
+pub use shared_table::WriterDead;
+pub(crate) use shared_table::{Lending, SharedGates, TableError, TableMemory, Writer};
 pub(crate) use socket::{MAX_RANGES, PoolRange, SocketError, read_plain};
+pub(crate) use table::open_shared;
 pub use table::{
     Closing, GateClosed, GateTable, GatesExhausted, Inside, NotOpened, OpenError, OpenGate,
 };
+pub(crate) use target::Landed as GateLanded;
 pub use target::{Doorbell, Landed, Target, TargetSection};
 pub use ticket::{CancelFlag, Facts, JobBack, JobId, JobOver, SourceView, Ticket, TicketSink};
 pub use witness::{Proof, Withdrawn, Witness};

@@ -18,6 +18,7 @@ pub(crate) mod control;
 mod dial;
 mod greet;
 pub mod hub;
+pub(crate) mod link;
 pub mod listen;
 pub mod net;
 mod peers;
