@@ -42,6 +42,7 @@ mod pool;
 mod remote;
 #[allow(dead_code)] // Its users come one after the other.
 mod shared;
+mod shared_pool;
 mod shared_table;
 mod slots;
 mod socket;
@@ -62,14 +63,13 @@ pub use held::Mode;
 pub use lease::{Lease, ReadLease, WriteLease};
 pub use lease_table::{Holder, LeaseError};
 pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
-pub use shared::{Backing, Errno, HugePages, SharedError, SharedOptions, forked};
-#[allow(unused_imports)] // Used by the tests.
-pub(crate) use shared::{Life, PidFd, ProcessId, SharedMemory, boot_id};
 pub(crate) use remote::{RemoteGates, RemoteInside, RemotePool};
-pub(crate) use shared_table::{Lending, SharedGates, TableError, TableMemory, Writer};
+pub use shared::{Backing, Errno, HugePages, SharedError, SharedOptions, forked};
+pub(crate) use shared::{Life, PidFd, ProcessId, SharedMemory, boot_id};
 pub use shared_table::WriterDead;
 pub(crate) use table::open_shared;
 pub(crate) use socket::{MAX_RANGES, PoolRange, SocketError, read_plain};
+pub(crate) use table::open_shared;
 pub use table::{
     Closing, GateClosed, GateTable, GatesExhausted, Inside, NotOpened, OpenError, OpenGate,
 };

@@ -425,12 +425,10 @@ impl SharedGates {
     }
 
     fn landed(&self, slot: u32) -> Landed {
-        self.table
-            .slot(slot)
-            .map_or(Landed::default(), |s| Landed {
-                pieces: s.pieces.load(Ordering::Relaxed),
-                bytes: s.bytes.load(Ordering::Relaxed),
-            })
+        self.table.slot(slot).map_or(Landed::default(), |s| Landed {
+            pieces: s.pieces.load(Ordering::Relaxed),
+            bytes: s.bytes.load(Ordering::Relaxed),
+        })
     }
 
     fn waits(&self) -> std::sync::MutexGuard<'_, Waits> {

@@ -130,9 +130,7 @@ impl Ours {
         let table = if fresh {
             let memory = pools
                 .gate_table(peer, bytes)
-                .unwrap_or_else(|| {
-                    SharedMemory::create("gates", bytes, &SharedOptions::default())
-                })
+                .unwrap_or_else(|| SharedMemory::create("gates", bytes, &SharedOptions::default()))
                 .map_err(|e| told("no memory for the gates")(&e))?;
             Some(TableMemory::create(memory, peer))
         } else {
@@ -190,7 +188,10 @@ impl Ours {
         fds: Vec<OwnedFd>,
     ) -> Result<Linked, String> {
         let mut fds = fds.into_iter();
-        let mut next = |what: &str| fds.next().ok_or_else(|| format!("no descriptor came for {what}"));
+        let mut next = |what: &str| {
+            fds.next()
+                .ok_or_else(|| format!("no descriptor came for {what}"))
+        };
         let pidfd = PidFd::received(next("its process")?, peer.pid).map_err(|e| e.to_string())?;
         let bell = Bell::from(next("its doorbell")?);
         let table = theirs
@@ -250,7 +251,9 @@ impl Ours {
 /// It cannot be mapped, or is smaller than its layout; in words.
 pub(crate) fn map(fd: OwnedFd, file: bool, layout: &PoolLayout) -> Result<RemotePool, String> {
     let cells = u64::from(layout.layers) * u64::from(layout.pages);
-    let bytes = cells.checked_mul(layout.page_bytes).and_then(|b| usize::try_from(b).ok());
+    let bytes = cells
+        .checked_mul(layout.page_bytes)
+        .and_then(|b| usize::try_from(b).ok());
     let too_large = || format!("pool {:?} is larger than the address space", layout.name);
     let bytes = bytes.ok_or_else(too_large)?;
     let memory = if file {

@@ -42,8 +42,8 @@ mod clock;
 mod deliver;
 mod flush;
 mod life;
-mod open;
 mod near;
+mod open;
 
 pub(crate) use attach::{Attach, Attached, RouteWish};
 use clock::Clock;

@@ -135,16 +135,23 @@ impl Link {
         };
         let section = |pool: PoolId, pages: Arc<[u32]>| {
             let mapped = self.remote.get(&pool).cloned();
-            mapped.map(|pool| ShmSection { pool, pages }).ok_or_else(|| {
-                let text = format!("pool {} of the receiver is not shared with the sender", pool.0);
-                Reason::new(Code::LayoutMismatch, text)
-            })
+            mapped
+                .map(|pool| ShmSection { pool, pages })
+                .ok_or_else(|| {
+                    let text = format!(
+                        "pool {} of the receiver is not shared with the sender",
+                        pool.0
+                    );
+                    Reason::new(Code::LayoutMismatch, text)
+                })
         };
         let sections = claim.sections.iter();
         let sections = sections.map(|s| section(s.pool, s.pages.as_slice().into()));
         let sections = sections.collect::<Result<Vec<_>, _>>();
         let aux = claim.aux.as_ref();
-        let aux = aux.map(|aux| section(aux.pool, Arc::new([aux.row]))).transpose();
+        let aux = aux
+            .map(|aux| section(aux.pool, Arc::new([aux.row])))
+            .transpose();
         match (sections, aux) {
             (Ok(sections), Ok(aux)) => {
                 let claim = ShmClaim {
