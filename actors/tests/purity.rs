@@ -80,6 +80,7 @@ const UNSAFE: &[&str] = &[
     "actors/src/memory/lease.rs",
     "actors/src/memory/plant.rs",
     "actors/src/memory/pool.rs",
+    "actors/src/memory/ring.rs",
     "actors/src/memory/slots.rs",
     "actors/src/memory/socket.rs",
     "actors/src/memory/sync.rs",

@@ -24,9 +24,10 @@
 //! numbers are not used twice.
 //!
 //! Where the unsafe is: `slots` (contents of a gate's slot), `pool` (the memory), `lease` (slices),
-//! `copy` (the copy), `socket` (reads into pages and writes from them), `descriptors` (descriptors over a socket), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
-//! `gate`, `free_list` and `lease_table` have none, and the loom tests run these files and `slots`.
+//! `copy` (the copy), `socket` (reads into pages and writes from them), `descriptors` (descriptors over a socket), `ring` (bytes in shared memory), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
+//! `gate`, `free_list`, `lease_table` and `ring_cursor` have none, and the loom tests run these files and `slots`.
 
+mod bell;
 mod copy;
 mod descriptors;
 mod free_list;
@@ -38,6 +39,8 @@ mod marks;
 #[cfg(feature = "plant")]
 pub mod plant;
 mod pool;
+mod ring;
+mod ring_cursor;
 mod slots;
 mod socket;
 mod sync;
@@ -48,6 +51,7 @@ mod tests;
 mod ticket;
 mod witness;
 
+pub(crate) use bell::Bell;
 pub use copy::CopyError;
 #[allow(unused_imports)]
 pub(crate) use descriptors::{MAX_DESCRIPTORS, eventfd, recv_with_fds, send_with_fds};
@@ -56,6 +60,10 @@ pub use held::Mode;
 pub use lease::{Lease, ReadLease, WriteLease};
 pub use lease_table::{Holder, LeaseError};
 pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
+#[allow(unused_imports)]
+pub(crate) use ring::{
+    Moved, RING_BYTES, RingError, RingMemory, RingReader, RingWriter, SharedMemory, Side,
+};
 pub(crate) use socket::{MAX_RANGES, PoolRange, SocketError, read_plain};
 pub use table::{
     Closing, GateClosed, GateTable, GatesExhausted, Inside, NotOpened, OpenError, OpenGate,
