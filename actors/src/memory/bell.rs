@@ -1,68 +1,65 @@
-//! What one process rings to wake another: an eventfd.
+//! A doorbell between processes: an eventfd that one side rings and the other one waits for.
 //!
-//! Who waits has it in its reactor, which sees each ring by itself (edges) and never reads the count:
-//! that saves a call for each ring. A count that is full is emptied by whoever rings.
+//! Rules: ringing never blocks and never fails loudly: a bell that has been rung 2^64 times is made
+//! silent first, so that who waits for edges and never reads the count hears this one too.
+#![allow(unsafe_code)] // Makes an eventfd.
 
-use super::descriptors::eventfd;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// An eventfd that is rung.
+/// See the module.
 #[derive(Debug)]
 pub(crate) struct Bell(File);
 
 impl Bell {
-    /// A new one.
-    ///
-    /// # Errors
-    /// The system has no descriptor left.
+    /// A new one, not rung.
     pub(crate) fn new() -> io::Result<Bell> {
-        eventfd().map(Bell::from)
+        // SAFETY: no memory is involved.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: just made, and nobody else has it.
+        Ok(Bell::from(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Wakes who waits for it. One call to the kernel.
-    ///
-    /// # Errors
-    /// It is no eventfd: who sent it is at fault.
-    pub(crate) fn ring(&self) -> io::Result<()> {
-        match (&self.0).write(&1u64.to_ne_bytes()) {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                // Full. Whoever else empties it has rung, or will.
-                let _ = (&self.0).read(&mut [0; 8]);
-                match (&self.0).write(&1u64.to_ne_bytes()) {
-                    Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
-                    _ => Ok(()),
-                }
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => self.ring(),
-            Err(e) => Err(e),
-            Ok(_) => Ok(()),
+    /// Wakes whoever waits for it.
+    pub(crate) fn ring(&self) {
+        let ring = || (&self.0).write(&1_u64.to_ne_bytes());
+        if ring().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
+            self.silence();
+            let _ = ring();
         }
     }
 
-    /// How often it was rung since it was asked last.
+    /// Makes it silent again; says whether it was rung.
+    pub(crate) fn silence(&self) -> bool {
+        (&self.0).read(&mut [0; 8]).is_ok()
+    }
+
+    /// How often it was rung since it was silenced last; silences it.
     #[cfg(test)]
-    pub(crate) fn rung(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         let mut count = [0; 8];
-        match (&self.0).read(&mut count) {
-            Ok(_) => u64::from_ne_bytes(count),
-            Err(e) => {
-                assert_eq!(e.kind(), io::ErrorKind::WouldBlock);
-                0
-            }
-        }
+        let _ = (&self.0).read(&mut count);
+        u64::from_ne_bytes(count)
+    }
+
+    /// Another descriptor of the same bell.
+    pub(crate) fn try_clone(&self) -> io::Result<Bell> {
+        self.0.try_clone().map(Bell)
     }
 }
 
 impl From<OwnedFd> for Bell {
-    fn from(fd: OwnedFd) -> Self {
+    fn from(fd: OwnedFd) -> Bell {
         Bell(File::from(fd))
     }
 }
 
 impl From<Bell> for OwnedFd {
-    fn from(bell: Bell) -> Self {
+    fn from(bell: Bell) -> OwnedFd {
         OwnedFd::from(bell.0)
     }
 }

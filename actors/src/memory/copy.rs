@@ -184,7 +184,7 @@ pub(super) fn lent(
 /// # Safety
 ///
 /// As for `std::ptr::copy_nonoverlapping`.
-unsafe fn copy(from: NonNull<u8>, to: NonNull<u8>, bytes: usize) {
+pub(super) unsafe fn copy(from: NonNull<u8>, to: NonNull<u8>, bytes: usize) {
     // SAFETY: passed on to the caller.
     unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), bytes) }
 }

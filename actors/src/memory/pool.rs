@@ -152,16 +152,9 @@ impl PoolMemory {
         self.at(cell.checked_mul(l.page_bytes)?, l.page_bytes)
     }
 
-    /// The pages that a range of bytes touches, in the order of memory; in a pool of layers first,
-    /// a long range may name a page again for its next layer. The range must not be empty.
+    /// See [`pages_of`].
     pub(super) fn pages_of(&self, range: Range<u64>) -> impl Iterator<Item = u32> + use<> {
-        let l = &*self.layout;
-        let (first, last) = (range.start / l.page_bytes, (range.end - 1) / l.page_bytes);
-        let (per_page, pages) = match l.order {
-            Order::LayersFirst => (1, u64::from(l.pages)),
-            Order::PagesFirst => (u64::from(l.layers), u64::from(l.pages)),
-        };
-        (first / per_page..=last / per_page).map(move |i| (i % pages) as u32)
+        pages_of(&self.layout, range)
     }
 
     /// Tells the pool's user that pages came back by themselves.
@@ -176,6 +169,17 @@ impl PoolMemory {
             }
         }
     }
+}
+
+/// The pages that a range of bytes of a pool touches, in the order of memory; in a pool of layers first,
+/// a long range may name a page again for its next layer. The range must not be empty.
+pub(super) fn pages_of(l: &PoolLayout, range: Range<u64>) -> impl Iterator<Item = u32> + use<> {
+    let (first, last) = (range.start / l.page_bytes, (range.end - 1) / l.page_bytes);
+    let (per_page, pages) = match l.order {
+        Order::LayersFirst => (1, u64::from(l.pages)),
+        Order::PagesFirst => (u64::from(l.layers), u64::from(l.pages)),
+    };
+    (first / per_page..=last / per_page).map(move |i| (i % pages) as u32)
 }
 
 impl Drop for PoolMemory {

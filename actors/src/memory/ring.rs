@@ -17,6 +17,7 @@
 #![allow(unsafe_code)] // Bytes and words in shared memory, by raw pointers.
 
 use super::ring_cursor::{BadCursor, Consumer, Producer, Words};
+use super::shared::SharedMemory;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ const _: () = assert!(RING_BYTES.is_power_of_two());
 
 /// Which of the two nodes this is: the one with the lower incarnation, or the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum RingSide {
     Lower,
     Higher,
 }
@@ -53,8 +54,8 @@ pub(crate) enum RingError {
 
 /// A ring that nobody has used yet. Its memory is all zero.
 pub(crate) struct RingMemory {
-    memory: Arc<SharedMemory>,
-    side: Side,
+    memory: SharedMemory,
+    side: RingSide,
 }
 
 impl fmt::Debug for RingMemory {
@@ -75,7 +76,7 @@ impl RingMemory {
     ///
     /// # Errors
     /// The memory does not suit.
-    pub(crate) fn new(memory: Arc<SharedMemory>, side: Side) -> Result<RingMemory, RingError> {
+    pub(crate) fn new(memory: SharedMemory, side: RingSide) -> Result<RingMemory, RingError> {
         let (len, need) = (memory.len(), RingMemory::bytes());
         if len < need {
             return Err(RingError::TooSmall { len, need });
@@ -89,16 +90,17 @@ impl RingMemory {
 
     /// The two halves of this side. Once only, so that each cursor has one owner.
     pub(crate) fn split(self) -> (RingWriter, RingReader) {
+        let memory = Arc::new(self.memory);
         let (out, inward) = match self.side {
-            Side::Lower => (0, 1),
-            Side::Higher => (1, 0),
+            RingSide::Lower => (0, 1),
+            RingSide::Higher => (1, 0),
         };
         let writer = RingWriter {
-            at: Direction::new(&self.memory, out),
+            at: Direction::new(&memory, out),
             producer: Producer::new(RING_BYTES as u64),
         };
         let reader = RingReader {
-            at: Direction::new(&self.memory, inward),
+            at: Direction::new(&memory, inward),
             consumer: Consumer::new(RING_BYTES as u64),
         };
         (writer, reader)
@@ -273,49 +275,5 @@ unsafe fn load(from: *const u8, into: &mut [u8]) {
             into[at] = unsafe { next.read_volatile() };
             at += 1;
         }
-    }
-}
-
-/// Stands in for memory that two processes share until that is merged: memory of this process.
-pub(crate) struct SharedMemory {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: memory that it owns, and that only users of raw pointers touch.
-unsafe impl Send for SharedMemory {}
-// SAFETY: as above.
-unsafe impl Sync for SharedMemory {}
-
-#[repr(C, align(4096))]
-#[derive(Clone)]
-struct Page([u8; 4096]);
-
-impl SharedMemory {
-    pub(crate) fn stand_in(len: usize) -> SharedMemory {
-        let pages = vec![Page([0; 4096]); len.div_ceil(4096)].into_boxed_slice();
-        SharedMemory {
-            start: NonNull::from(Box::leak(pages)).cast(),
-            len,
-        }
-    }
-
-    pub(crate) fn start(&self) -> NonNull<u8> {
-        self.start
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-}
-
-impl Drop for SharedMemory {
-    fn drop(&mut self) {
-        let pages = std::ptr::slice_from_raw_parts_mut(
-            self.start.as_ptr().cast::<Page>(),
-            self.len.div_ceil(4096),
-        );
-        // SAFETY: leaked in `stand_in`, with this length, and given back once.
-        drop(unsafe { Box::from_raw(pages) });
     }
 }

@@ -8,8 +8,9 @@
 //!
 //! Rules:
 //! - What is in the ring when the socket ends was said before, and is read before the loss is told.
-//! - A wrong cursor, a wrong message on the socket or a bell that is none is the peer's fault and
-//!   loses the transport.
+//! - A wrong cursor or a wrong message on the socket is the peer's fault and loses the transport.
+//! - The descriptor of a pool is sent before the frame that tells of it, and is asked for when that
+//!   frame has come: it is there then.
 //! - No clock: a side that waits is woken by a ring, by the socket, or because its thread looks.
 
 use super::transport::{READ, Sent, give_buffer, no_more_writes, take_buffer};
@@ -18,26 +19,30 @@ use crate::memory::{
     Bell, RingError, RingMemory, RingReader, RingWriter, recv_with_fds, send_with_fds,
 };
 use crate::peer::hello::MAX_POOLS;
+use crate::runtime::readable::Readable;
 use crate::runtime::spin::{self, RingHere, Watched};
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 /// A message on the socket: this, then the pool's number; one descriptor with it.
 const POOL: u8 = b'P';
 const MESSAGE: usize = 5;
 
-/// A descriptor that the peer sent: a pool of its own.
+/// A connection over a ring that has been greeted, between threads.
 #[derive(Debug)]
-pub(crate) struct Descriptor {
-    /// The peer's number of the pool.
-    pub(crate) pool: u32,
-    /// Its memory.
-    pub(crate) fd: OwnedFd,
+pub(crate) struct RingConnection {
+    /// Nothing waits on it to be read.
+    pub(crate) socket: Detached,
+    pub(crate) ring: RingMemory,
+    /// What the other side rings.
+    pub(crate) bell: Bell,
+    /// What the other side waits for.
+    pub(crate) theirs: Arc<Bell>,
 }
 
 /// Sends a pool's descriptor over the socket beside a ring.
@@ -63,9 +68,9 @@ struct Line {
     writer: RefCell<RingWriter>,
     reader: RefCell<RingReader>,
     /// What the peer rings.
-    bell: AsyncFd<OwnedFd>,
+    bell: Readable,
     /// What the peer waits for.
-    theirs: Bell,
+    theirs: Arc<Bell>,
     heard: RefCell<Heard>,
     _here: RingHere,
 }
@@ -75,7 +80,9 @@ struct Line {
 struct Heard {
     part: Vec<u8>,
     fd: Option<OwnedFd>,
-    descriptors: Vec<Descriptor>,
+    pools: Vec<(u32, OwnedFd)>,
+    /// The socket has ended: why.
+    ended: Option<String>,
 }
 
 impl fmt::Debug for Line {
@@ -100,24 +107,18 @@ pub(crate) struct RingSink {
 pub(crate) struct RingSource {
     line: Rc<Line>,
     bytes: Rc<Bytes>,
-    /// The socket has ended: why.
-    ended: Option<String>,
 }
 
 /// Enters the reactor of this thread.
-pub(super) fn open(
-    socket: Detached,
-    ring: RingMemory,
-    bell: OwnedFd,
-    theirs: OwnedFd,
-) -> io::Result<(RingSink, RingSource)> {
-    let (writer, reader) = ring.split();
+pub(super) fn open(connection: RingConnection) -> io::Result<(RingSink, RingSource)> {
+    let (writer, reader) = connection.ring.split();
+    let bell = Readable::new(connection.bell.into())?;
     let line = Rc::new(Line {
-        socket: socket.attach()?,
+        socket: connection.socket.attach()?,
         writer: RefCell::new(writer),
         reader: RefCell::new(reader),
-        bell: AsyncFd::with_interest(bell, Interest::READABLE)?,
-        theirs: Bell::from(theirs),
+        bell,
+        theirs: connection.theirs,
         heard: RefCell::default(),
         _here: RingHere::new(),
     });
@@ -130,7 +131,6 @@ pub(super) fn open(
     let source = RingSource {
         bytes: Rc::new(Bytes(Rc::clone(&line))),
         line,
-        ended: None,
     };
     Ok((sink, source))
 }
@@ -172,7 +172,7 @@ impl Line {
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let moved = self.writer.borrow_mut().write(bytes).map_err(fault)?;
         if moved.ring {
-            self.theirs.ring()?;
+            self.theirs.ring();
         }
         Ok(moved.bytes)
     }
@@ -181,7 +181,7 @@ impl Line {
     fn read(&self, into: &mut [u8]) -> io::Result<usize> {
         let moved = self.reader.borrow_mut().read(into).map_err(fault)?;
         if moved.ring {
-            self.theirs.ring()?;
+            self.theirs.ring();
         }
         Ok(moved.bytes)
     }
@@ -190,61 +190,63 @@ impl Line {
         self.reader.borrow().look()
     }
 
-    /// Hears what came over the socket: whether a descriptor was among it.
-    ///
-    /// # Errors
-    /// The socket has ended; why.
-    fn hear(&self) -> Result<bool, String> {
+    /// Hears what came over the socket, without waiting. The reactor may not know of it yet.
+    fn hear(&self) {
         let heard = &mut *self.heard.borrow_mut();
-        let mut came = false;
-        loop {
+        while heard.ended.is_none() {
             let mut buffer = [0; MESSAGE];
             let rest = &mut buffer[heard.part.len()..];
-            let result = self.socket.try_io(Interest::READABLE, || {
-                recv_with_fds(self.socket.as_fd(), rest, 1)
-            });
-            let (n, fds) = match result {
-                Ok((0, _)) => return Err(CLOSED.into()),
-                Ok(read) => read,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(came),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) => return Err(e.to_string()),
-            };
-            let start = heard.part.len();
-            heard.part.extend_from_slice(&buffer[start..start + n]);
-            for fd in fds {
-                if heard.fd.replace(fd).is_some() {
-                    return Err("the peer sent two descriptors for one pool".into());
+            match recv_with_fds(self.socket.as_fd(), rest, 1) {
+                Ok((0, _)) => heard.ended = Some("the other side closed it".into()),
+                Ok((n, fds)) => {
+                    let came = &rest[..n];
+                    heard.part.extend_from_slice(came);
+                    heard.message(fds);
                 }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => heard.ended = Some(e.to_string()),
             }
-            came |= heard.message()?;
         }
+    }
+
+    /// Hears what the reactor knows of.
+    fn hear_ready(&self) {
+        // Clears the readiness, unless more has come since.
+        let _ = self.socket.try_io(Interest::READABLE, || {
+            self.hear();
+            Err::<(), _>(io::ErrorKind::WouldBlock.into())
+        });
     }
 }
 
-const CLOSED: &str = "the other side closed it";
-
 impl Heard {
-    /// Takes a message that is whole.
-    fn message(&mut self) -> Result<bool, String> {
+    /// Takes what came, and the message if it is whole.
+    fn message(&mut self, fds: Vec<OwnedFd>) {
+        for fd in fds {
+            if self.fd.replace(fd).is_some() {
+                self.ended = Some("the peer sent two descriptors for one pool".into());
+            }
+        }
         let &[tag, a, b, c, d] = self.part.as_slice() else {
-            return Ok(false);
+            return;
         };
         self.part.clear();
         let pool = u32::from_le_bytes([a, b, c, d]);
-        let fd = self.fd.take();
-        let (POOL, Some(fd)) = (tag, fd) else {
-            return Err(format!(
-                "the peer sent something beside the ring that is no pool with a descriptor (tag {tag})"
-            ));
-        };
-        if self.descriptors.len() >= MAX_POOLS {
-            return Err(format!(
-                "the peer sent descriptors of more than {MAX_POOLS} pools at once"
-            ));
+        match self.fd.take() {
+            Some(_) if self.pools.len() >= MAX_POOLS => {
+                self.ended = Some(format!(
+                    "the peer sent descriptors of more than {MAX_POOLS} pools that it does not tell of"
+                ));
+            }
+            Some(fd) if tag == POOL => self.pools.push((pool, fd)),
+            _ => {
+                self.ended = Some(format!(
+                    "the peer sent something beside the ring that is no pool with a descriptor \
+                     (tag {tag})"
+                ));
+            }
         }
-        self.descriptors.push(Descriptor { pool, fd });
-        Ok(true)
     }
 }
 
@@ -299,9 +301,12 @@ impl RingSink {
         send_descriptor(&self.line.socket, pool, fd)
     }
 
-    /// The descriptors that came since this was asked last.
-    pub(super) fn take_descriptors(&self) -> Vec<Descriptor> {
-        std::mem::take(&mut self.line.heard.borrow_mut().descriptors)
+    /// The descriptor that the peer sent for this pool of its own, if it has sent one by now.
+    pub(super) fn take_descriptor(&self, pool: u32) -> Option<OwnedFd> {
+        self.line.hear();
+        let pools = &mut self.line.heard.borrow_mut().pools;
+        let at = pools.iter().position(|(id, _)| *id == pool)?;
+        Some(pools.swap_remove(at).1)
     }
 
     /// Puts what waits into the ring, and ends the socket for writing; then waits until the other
@@ -354,7 +359,7 @@ impl Room {
 }
 
 impl RingSource {
-    /// The next bytes, and how many of the buffer they are; none if only descriptors came.
+    /// The next bytes, and how many of the buffer they are.
     ///
     /// # Errors
     /// The transport is lost; the text says how.
@@ -375,7 +380,7 @@ impl RingSource {
                     }
                 }
             }
-            if let Some(why) = &self.ended {
+            if let Some(why) = &self.line.heard.borrow().ended {
                 return Err(why.clone());
             }
             let watched: Rc<dyn Watched> = Rc::clone(&self.bytes) as _;
@@ -385,12 +390,9 @@ impl RingSource {
                     waited.map_err(|e| e.to_string())?;
                 }
                 ready = self.line.socket.ready(Interest::READABLE) => {
-                    match ready.map_err(|e| e.to_string()).and_then(|_| self.line.hear()) {
-                        Ok(true) => return Ok((Vec::new(), 0)),
-                        Ok(false) => {}
-                        // What was said before is still in the ring.
-                        Err(why) => self.ended = Some(why),
-                    }
+                    ready.map_err(|e| e.to_string())?;
+                    // If it has ended, what was said before is still in the ring.
+                    self.line.hear_ready();
                 }
             }
         }

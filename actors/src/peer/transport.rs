@@ -12,9 +12,9 @@
 //! session, where they are counted.
 
 use super::pipe::PipeEnd;
-use super::ring::{self, Descriptor, RingSink, RingSource};
+pub(crate) use super::ring::RingConnection;
+use super::ring::{self, RingSink, RingSource};
 use crate::fabric::stream::{Detached, Stream};
-use crate::memory::RingMemory;
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -40,15 +40,8 @@ pub(crate) enum Connection {
     Pipe(PipeEnd),
     /// A socket, in no reactor.
     Socket(Detached),
-    /// A ring in shared memory, and the socket beside it, on which nothing waits to be read.
-    Ring {
-        socket: Detached,
-        ring: RingMemory,
-        /// What the other side rings.
-        bell: OwnedFd,
-        /// What the other side waits for.
-        theirs: OwnedFd,
-    },
+    /// A ring in shared memory, and the socket beside it.
+    Ring(Box<RingConnection>),
 }
 
 /// The writing half, and what it has not written.
@@ -109,13 +102,8 @@ impl Connection {
                 };
                 Ok((transport, source))
             }
-            Connection::Ring {
-                socket,
-                ring,
-                bell,
-                theirs,
-            } => {
-                let (sink, source) = ring::open(socket, ring, bell, theirs)?;
+            Connection::Ring(connection) => {
+                let (sink, source) = ring::open(*connection)?;
                 Ok((Transport::Ring(sink), Source::Ring(source)))
             }
         }
@@ -238,8 +226,8 @@ impl Transport {
         }
     }
 
-    /// Sends the descriptor of a pool of this node beside the ring. In front of whatever tells of the
-    /// pool: the other side may then see the one before the other, and has to wait for both.
+    /// Sends the descriptor of a pool of this node beside the ring. In front of the frame that
+    /// tells of the pool.
     ///
     /// # Errors
     /// See [`ring::send_descriptor`]; `Unsupported` if this is no ring.
@@ -250,12 +238,12 @@ impl Transport {
         }
     }
 
-    /// The descriptors of pools that came since this was asked last. The source gives a batch of no
-    /// bytes when some came alone.
-    pub(crate) fn take_descriptors(&self) -> Vec<Descriptor> {
+    /// The descriptor that the other side sent for this pool of its own, if it has sent one by now. It
+    /// has when the frame that tells of the pool is here.
+    pub(crate) fn take_descriptor(&self, pool: u32) -> Option<OwnedFd> {
         match self {
-            Transport::Ring(sink) => sink.take_descriptors(),
-            _ => Vec::new(),
+            Transport::Ring(sink) => sink.take_descriptor(pool),
+            _ => None,
         }
     }
 

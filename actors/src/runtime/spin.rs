@@ -17,16 +17,15 @@
 //!
 //! Clocks are no activity: the heartbeat of a thread on which nothing happens lets it sleep.
 
+use super::readable::Readable;
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
-use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
 /// The longest that a thread stays awake for nothing; more is taken for this.
@@ -147,10 +146,10 @@ pub(crate) fn stay_awake() {
 ///
 /// # Errors
 /// The reactor's: it is shutting down.
-pub(crate) async fn wait(watched: &Rc<dyn Watched>, bell: &AsyncFd<OwnedFd>) -> io::Result<()> {
+pub(crate) async fn wait(watched: &Rc<dyn Watched>, bell: &Readable) -> io::Result<()> {
     let listed = Listed::new(watched);
     loop {
-        let mut rung = pin!(bell.readable());
+        let mut rung = pin!(bell.again());
         let there = std::future::poll_fn(|cx| {
             if watched.look() {
                 return Poll::Ready(Ok(true));
@@ -160,8 +159,7 @@ pub(crate) async fn wait(watched: &Rc<dyn Watched>, bell: &AsyncFd<OwnedFd>) -> 
                 return Poll::Ready(Ok(true));
             }
             // Each ring is an edge of its own: the count is never read.
-            let rung = rung.as_mut().poll(cx);
-            rung.map(|guard| guard.map(|mut guard| guard.clear_ready()).map(|()| false))
+            rung.as_mut().poll(cx).map_ok(|()| false)
         });
         if there.await? {
             return Ok(());
