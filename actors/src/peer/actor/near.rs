@@ -12,12 +12,11 @@ use crate::peer::hello::SessionId;
 use crate::peer::message::{Body, Claim};
 use crate::reason::{Code, Reason};
 use crate::runtime::link;
+use crate::runtime::readable::Readable;
 use actix::{AsyncContext, Context, Handler, Message};
 use kvroom_kernels::layout::PoolLayout;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 /// The process that this session is with is dead.
 #[derive(Message)]
@@ -26,32 +25,18 @@ struct Died {
     session: SessionId,
 }
 
-/// The pidfd of a writer, in this thread's reactor.
-struct Watched(OwnedFd);
-
-impl AsRawFd for Watched {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
-
 /// Tells the actor when the process at the other end is dead.
 pub(super) fn watch(route: &ShmRoute, session: SessionId, ctx: &mut Context<PeerActor>) {
     let me = ctx.address();
     let writer: Arc<Writer> = Arc::clone(&route.writer);
     let watched = writer.pidfd().as_fd().try_clone_to_owned();
-    let watched = watched.and_then(|fd| {
-        AsyncFd::register_with_interest(Watched(fd), Interest::READABLE)
-            .map_err(|error| std::io::Error::other(error.to_string()))
-    });
+    let watched = watched.and_then(Readable::new);
     match watched {
         Ok(watched) => {
             let told = async move {
                 while !writer.ask() {
-                    match watched.readable().await {
-                        Ok(mut ready) if !writer.ask() => ready.clear_ready(),
-                        Ok(_) => {}
-                        Err(_) => return,
+                    if watched.again().await.is_err() {
+                        return;
                     }
                 }
                 me.do_send(Died { session });
@@ -101,7 +86,7 @@ impl PeerActor {
         let Some(memory) = memory.and_then(|p| p.pool.shared_memory().cloned()) else {
             return;
         };
-        if let Err(error) = transport.send_descriptor(pool.0, memory.fd()) {
+        if let Err(error) = transport.send_descriptor(pool.0.into(), memory.fd()) {
             let (node, peer) = (&self.node.name, &self.name);
             tracing::warn!(node, peer, %error, "a pool was not shared with the peer; claims of it are refused");
         }
@@ -111,13 +96,11 @@ impl PeerActor {
 impl Link {
     /// Maps a pool whose descriptor has come beside its announcement.
     pub(super) fn map_pool(&mut self, pool: PoolId, layout: &PoolLayout) -> Result<(), Reason> {
-        let (PeerRoute::Shm(_), Some(transport)) = (&self.route, &mut self.transport) else {
+        let (PeerRoute::Shm(_), Some(transport)) = (&self.route, &self.transport) else {
             return Ok(());
         };
-        let came = transport.take_descriptors();
-        let found = came.into_iter().find(|(id, _)| *id == pool.0);
         // Without one it is private memory.
-        if let Some((_, fd)) = found {
+        if let Some(fd) = transport.take_descriptor(pool.0.into()) {
             let mapped = link::map(fd, false, layout).map_err(super::deliver::violation)?;
             self.remote.insert(pool, Arc::new(mapped));
         }
