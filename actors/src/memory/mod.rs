@@ -24,7 +24,7 @@
 //! numbers are not used twice.
 //!
 //! Where the unsafe is: `slots` (contents of a gate's slot), `pool` (the memory), `lease` (slices),
-//! `copy` (the copy), `shared` (mappings, system calls), `socket` (reads into pages and writes from them), `descriptors` (descriptors over a socket), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
+//! `copy` (the copy), `remote` and `shared_table` (mappings of a peer), `shared` (mappings, system calls), `bell` (an eventfd), `socket` (reads into pages and writes from them), `descriptors` (descriptors over a socket), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
 //! `gate`, `free_list` and `lease_table` have none, and the loom tests run these files and `slots`.
 
 mod bell;
@@ -67,7 +67,7 @@ pub(crate) use remote::{RemoteGates, RemoteInside, RemotePool};
 pub use shared::{Backing, Errno, HugePages, SharedError, SharedOptions, forked};
 pub(crate) use shared::{Life, PidFd, ProcessId, SharedMemory, boot_id};
 pub use shared_table::WriterDead;
-pub(crate) use shared_table::{Lending, SharedGates, TableError, TableMemory, Writer};
+pub(crate) use table::open_shared;
 pub(crate) use socket::{MAX_RANGES, PoolRange, SocketError, read_plain};
 pub(crate) use table::open_shared;
 pub use table::{

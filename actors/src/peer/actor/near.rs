@@ -40,14 +40,16 @@ pub(super) fn watch(route: &ShmRoute, session: SessionId, ctx: &mut Context<Peer
     let me = ctx.address();
     let writer: Arc<Writer> = Arc::clone(&route.writer);
     let watched = writer.pidfd().as_fd().try_clone_to_owned();
-    let watched =
-        watched.and_then(|fd| AsyncFd::register_with_interest(Watched(fd), Interest::READABLE));
+    let watched = watched.and_then(|fd| {
+        AsyncFd::register_with_interest(Watched(fd), Interest::READABLE)
+            .map_err(|error| std::io::Error::other(error.to_string()))
+    });
     match watched {
         Ok(watched) => {
             let told = async move {
-                while !writer.is_dead() {
+                while !writer.ask() {
                     match watched.readable().await {
-                        Ok(mut ready) if !writer.is_dead() => ready.clear_ready(),
+                        Ok(mut ready) if !writer.ask() => ready.clear_ready(),
                         Ok(_) => {}
                         Err(_) => return,
                     }
