@@ -30,7 +30,7 @@ const GATHER: Duration = Duration::from_secs(1);
 /// The longest part of a name that the system takes.
 const NAME: usize = 200;
 
-type OnDrop = Box<dyn FnOnce(&Mapping) + Send + Sync>;
+type OnDrop = Box<dyn FnOnce() + Send + Sync>;
 
 /// Memory that other processes may map too.
 pub(crate) struct SharedMemory {
@@ -38,7 +38,7 @@ pub(crate) struct SharedMemory {
     fd: OwnedFd,
     len: usize,
     huge: bool,
-    on_drop: Option<OnDrop>,
+    on_drop: Vec<OnDrop>,
 }
 
 impl SharedMemory {
@@ -65,13 +65,7 @@ impl SharedMemory {
             memfd(&what, 0).map_err(|e| SharedError::of(&what, bytes as u64, "memfd_create", e))?;
         let mut memory = SharedMemory::place(fd, bytes, bytes, options.numa_node)
             .map_err(|(call, e)| SharedError::of(&what, bytes as u64, call, e))?;
-        if let Some(gather) = match options.huge {
-            HugePages::Auto => Some(GATHER),
-            HugePages::Always => Some(Duration::MAX),
-            HugePages::Off => None,
-        } {
-            memory.huge = memory.gather_huge(gather);
-        }
+        memory.gather(options.huge);
         memory
             .allocate_and_seal(bytes)
             .map_err(|(call, e)| SharedError::of(&what, bytes as u64, call, e))?;
@@ -123,9 +117,9 @@ impl SharedMemory {
             .map_err(|(call, e)| SharedError::of(what, bytes as u64, call, e))
     }
 
-    /// Has `f` called with the mapping before it goes.
-    pub(super) fn on_drop(mut self, f: impl FnOnce(&Mapping) + Send + Sync + 'static) -> Self {
-        self.on_drop = Some(Box::new(f));
+    /// Has `f` called when it goes; not in a child of fork.
+    pub(super) fn on_drop(mut self, f: impl FnOnce() + Send + Sync + 'static) -> Self {
+        self.on_drop.push(Box::new(f));
         self
     }
 
@@ -142,6 +136,15 @@ impl SharedMemory {
     /// How many bytes may be used.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Has the system put it into huge pages, as far as it does.
+    pub(super) fn gather(&mut self, huge: HugePages) {
+        self.huge = match huge {
+            HugePages::Auto => self.gather_huge(GATHER),
+            HugePages::Always => self.gather_huge(Duration::MAX),
+            HugePages::Off => false,
+        };
     }
 
     /// Whether at least half of it was in huge pages when it was made.
@@ -228,7 +231,7 @@ impl SharedMemory {
             fd: file.into(),
             len: bytes,
             huge: false,
-            on_drop: None,
+            on_drop: Vec::new(),
         })
     }
 
@@ -273,10 +276,8 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        if let Some(f) = self.on_drop.take()
-            && !super::forked()
-        {
-            f(&self.mapping);
+        if !super::forked() {
+            self.on_drop.drain(..).for_each(|f| f());
         }
     }
 }
