@@ -80,6 +80,7 @@ const UNSAFE: &[&str] = &[
     "actors/src/memory/lease.rs",
     "actors/src/memory/plant.rs",
     "actors/src/memory/pool.rs",
+    "actors/src/memory/ring.rs",
     "actors/src/memory/shared/fork.rs",
     "actors/src/memory/shared/map.rs",
     "actors/src/memory/shared/sys.rs",
@@ -89,6 +90,7 @@ const UNSAFE: &[&str] = &[
     "actors/src/memory/tests/jobs.rs",
     "actors/src/memory/tests/leases.rs",
     "actors/src/memory/tests/shared_pools.rs",
+    "actors/src/runtime/readable.rs",
     "actors/tests/loom_gate.rs",
     "actors/tests/loom_leases.rs",
 ];

@@ -151,11 +151,12 @@ impl NodeBuilder {
         self
     }
 
-    /// How long each shard's thread looks for more after something happened before it sleeps; zero,
-    /// which is not at all, if not said. Tens of microseconds make small rooms a good deal faster, at
-    /// the price of a core that is busy for that long after each. More than 10 ms counts as 10 ms.
+    /// How long each shard's thread looks for more after something happened before it sleeps; zero is
+    /// not at all. If not said: 50 µs as long as there is a session with a peer over shared memory, and
+    /// not at all otherwise. Tens of microseconds make small rooms a good deal faster, at the price of a
+    /// core that is busy for that long after each. More than 10 ms counts as 10 ms.
     pub fn spin(mut self, spin: Duration) -> Self {
-        self.config.spin = spin;
+        self.config.spin = Some(spin);
         self
     }
 

@@ -1,7 +1,7 @@
 //! A doorbell between processes: an eventfd that one side rings and the other one waits for.
 //!
-//! Rules: ringing never blocks and never fails loudly: a bell that has been rung 2^64 times is loud
-//! enough, and whoever waits looks again on a tick.
+//! Rules: ringing never blocks and never fails loudly: a bell that has been rung 2^64 times is made
+//! silent first, so that who waits for edges and never reads the count hears this one too.
 #![allow(unsafe_code)] // Makes an eventfd.
 
 use std::fs::File;
@@ -26,12 +26,24 @@ impl Bell {
 
     /// Wakes whoever waits for it.
     pub(crate) fn ring(&self) {
-        let _ = (&self.0).write(&1_u64.to_ne_bytes());
+        let ring = || (&self.0).write(&1_u64.to_ne_bytes());
+        if ring().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
+            self.silence();
+            let _ = ring();
+        }
     }
 
     /// Makes it silent again; says whether it was rung.
     pub(crate) fn silence(&self) -> bool {
         (&self.0).read(&mut [0; 8]).is_ok()
+    }
+
+    /// How often it was rung since it was silenced last; silences it.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> u64 {
+        let mut count = [0; 8];
+        let _ = (&self.0).read(&mut count);
+        u64::from_ne_bytes(count)
     }
 
     /// Another descriptor of the same bell.
@@ -43,6 +55,12 @@ impl Bell {
 impl From<OwnedFd> for Bell {
     fn from(fd: OwnedFd) -> Bell {
         Bell(File::from(fd))
+    }
+}
+
+impl From<Bell> for OwnedFd {
+    fn from(bell: Bell) -> OwnedFd {
+        OwnedFd::from(bell.0)
     }
 }
 

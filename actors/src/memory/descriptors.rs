@@ -1,4 +1,4 @@
-//! Descriptors over a Unix socket, and the eventfd that two processes ring each other with.
+//! Descriptors over a Unix socket.
 //!
 //! ```text
 //!   send_with_fds(socket, bytes, fds) ──▶ kernel: own descriptors for who reads ──▶ recv_with_fds
@@ -6,7 +6,7 @@
 //!
 //! Rules: what was received is owned at once, so that no error leaks it; it is close-on-exec; a
 //! message whose descriptors did not all arrive is an error and never a shorter list.
-#![allow(unsafe_code)] // sendmsg, recvmsg and eventfd, and the descriptors that they give.
+#![allow(unsafe_code)] // sendmsg and recvmsg, and the descriptors that come with them.
 
 use std::io;
 use std::mem::{MaybeUninit, offset_of, size_of};
@@ -133,20 +133,6 @@ pub(crate) fn recv_with_fds(
     Ok((n, fds))
 }
 
-/// A new eventfd with a count of 0: close-on-exec and non-blocking.
-///
-/// # Errors
-/// The system's: this process or the system has no descriptor left.
-pub(crate) fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: takes two numbers.
-    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made it for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
 fn zeroed_cmsghdr() -> libc::cmsghdr {
     // SAFETY: numbers only, for which zero is a value.
     unsafe { MaybeUninit::zeroed().assume_init() }
@@ -160,7 +146,8 @@ fn zeroed_msghdr() -> libc::msghdr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Seek, Write};
+    use crate::memory::Bell;
+    use std::io::{Read, Seek};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
 
@@ -181,10 +168,9 @@ mod tests {
     #[test]
     fn descriptors_arrive_with_their_bytes_in_order_and_close_on_exec() {
         let (a, b) = pair();
-        let bells = [eventfd().unwrap(), eventfd().unwrap()];
-        for (n, bell) in (1u64..).zip(&bells) {
-            let mut file = std::fs::File::from(bell.try_clone().unwrap());
-            file.write_all(&n.to_ne_bytes()).unwrap();
+        let bells = [Bell::new().unwrap(), Bell::new().unwrap()];
+        for (n, bell) in (1..).zip(&bells) {
+            (0..n).for_each(|_| bell.ring());
         }
         let fds = [bells[0].as_fd(), bells[1].as_fd()];
         assert_eq!(send_with_fds(a.as_fd(), b"two", &fds).unwrap(), 3);
@@ -193,11 +179,9 @@ mod tests {
         let (n, came) = recv_with_fds(b.as_fd(), &mut buffer, 2).unwrap();
         assert_eq!(&buffer[..n], b"two");
         assert_eq!(came.len(), 2);
-        for (n, fd) in (1u64..).zip(came) {
+        for (n, fd) in (1..).zip(came) {
             assert!(is_close_on_exec(&fd));
-            let mut count = [0; 8];
-            std::fs::File::from(fd).read_exact(&mut count).unwrap();
-            assert_eq!(u64::from_ne_bytes(count), n);
+            assert_eq!(Bell::from(fd).count(), n);
         }
         let (n, came) = recv_with_fds(b.as_fd(), &mut buffer, 2).unwrap();
         assert_eq!((&buffer[..n], came.len()), (&b"none"[..], 0));

@@ -24,8 +24,8 @@
 //! numbers are not used twice.
 //!
 //! Where the unsafe is: `slots` (contents of a gate's slot), `pool` (the memory), `lease` (slices),
-//! `copy` (the copy), `remote` and `shared_table` (mappings of a peer), `shared` (mappings, system calls), `bell` (an eventfd), `socket` (reads into pages and writes from them), `descriptors` (descriptors over a socket), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
-//! `gate`, `free_list` and `lease_table` have none, and the loom tests run these files and `slots`.
+//! `copy` (the copy), `remote` and `shared_table` (mappings of a peer), `shared` (mappings, system calls), `bell` (an eventfd), `socket` (reads into pages and writes from them), `descriptors` (descriptors over a socket), `ring` (bytes in shared memory), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
+//! `gate`, `free_list`, `lease_table` and `ring_cursor` have none, and the loom tests run these files and `slots`.
 
 mod bell;
 mod copy;
@@ -40,6 +40,8 @@ mod marks;
 pub mod plant;
 mod pool;
 mod remote;
+mod ring;
+mod ring_cursor;
 #[allow(dead_code)] // Its users come one after the other.
 mod shared;
 mod shared_pool;
@@ -56,20 +58,24 @@ mod witness;
 
 pub(crate) use bell::Bell;
 pub use copy::CopyError;
-#[allow(unused_imports)]
-pub(crate) use descriptors::{MAX_DESCRIPTORS, eventfd, recv_with_fds, send_with_fds};
+pub(crate) use descriptors::{recv_with_fds, send_with_fds};
 pub use gate::Refused;
 pub use held::Mode;
 pub use lease::{Lease, ReadLease, WriteLease};
 pub use lease_table::{Holder, LeaseError};
 pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
 pub(crate) use remote::{RemoteGates, RemoteInside, RemotePool};
-pub use shared::{Backing, Errno, HugePages, SharedError, SharedOptions, forked};
+pub use shared::{
+    Backing, Errno, FileOptions, HugePages, Quarantined, SharedError, SharedOptions, forked,
+};
 pub(crate) use shared::{Life, PidFd, ProcessId, SharedMemory, boot_id};
+pub(crate) use ring::{RingError, RingMemory, RingReader, RingSide, RingWriter};
+#[allow(unused_imports)]
+pub(crate) use shared_pool::{NoteOwners, gate_table};
+pub(crate) use shared_table::{Lending, SharedGates, TableError, TableMemory, Writer};
 pub use shared_table::WriterDead;
 pub(crate) use table::open_shared;
 pub(crate) use socket::{MAX_RANGES, PoolRange, SocketError, read_plain};
-pub(crate) use table::open_shared;
 pub use table::{
     Closing, GateClosed, GateTable, GatesExhausted, Inside, NotOpened, OpenError, OpenGate,
 };

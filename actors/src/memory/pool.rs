@@ -383,7 +383,6 @@ impl Pool {
             memory,
             Some(Arc::new(shared)),
             backing,
-            attachment: OnceLock::new(),
             None,
         ))
     }
@@ -399,6 +398,7 @@ impl Pool {
             memory,
             shared,
             backing,
+            attachment: OnceLock::new(),
             holders: LeaseTable::new(layout.pages),
             layout: Arc::new(layout),
             retired: AtomicBool::new(false),

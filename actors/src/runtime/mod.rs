@@ -23,6 +23,7 @@ pub mod listen;
 pub mod net;
 mod peers;
 pub mod shared;
+pub(crate) mod readable;
 pub(crate) mod spin;
 pub mod stats;
 mod thread;

@@ -478,6 +478,8 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
 struct Threads {
     shards: Vec<(Addr<Shard>, Arbiter)>,
     lanes: Vec<(Addr<Lane>, Arbiter)>,
+    /// Rings that the shards' threads read.
+    rings: super::spin::Rings,
 }
 
 impl Threads {
@@ -521,10 +523,7 @@ impl Threads {
             shard
         });
         let shard = addr.clone();
-        let spin = config.spin;
-        if !spin.is_zero() {
-            arbiter.spawn(super::spin::run(spin));
-        }
+        arbiter.spawn(super::spin::run(config.spin, self.rings.clone()));
         arbiter.spawn(async move {
             let mut batch = Vec::with_capacity(INBOX_BATCH);
             while rx.recv_many(&mut batch, INBOX_BATCH).await > 0 {

@@ -15,7 +15,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Opens a caller's file that is to hold `bytes` bytes, and maps so many of it.
-pub(super) fn open_pool(
+pub(crate) fn open_pool(
     path: &Path,
     bytes: usize,
     options: &FileOptions,

@@ -25,7 +25,7 @@ mod sys;
 mod tests;
 
 pub use error::{Errno, SharedError};
-pub(super) use file::open_pool;
+pub(crate) use file::open_pool;
 pub use fork::forked;
 pub(crate) use memory::SharedMemory;
 pub(crate) use past::Attachment;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::memory::copy::End;
 use crate::memory::shared_table::SharedGates;
 use crate::memory::{
     Bell, PidFd, ProcessId, RemoteGates, RemotePool, SharedMemory, SharedOptions, TableError,

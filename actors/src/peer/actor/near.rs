@@ -7,69 +7,82 @@ use super::{Link, PeerActor};
 use crate::fabric::PeerRoute;
 use crate::fabric::shm::{ShmClaim, ShmRoute, ShmSection};
 use crate::ids::PoolId;
-use crate::memory::Writer;
 use crate::peer::hello::SessionId;
 use crate::peer::message::{Body, Claim};
 use crate::reason::{Code, Reason};
 use crate::runtime::link;
+use crate::runtime::readable::Readable;
 use actix::{AsyncContext, Context, Handler, Message};
 use kvroom_kernels::layout::PoolLayout;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// The process that this session is with is dead.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Died {
     session: SessionId,
+    /// What it had said has been read by now.
+    heard: bool,
 }
 
-/// The pidfd of a writer, in this thread's reactor.
-struct Watched(OwnedFd);
+/// How long what a dead process had said is read. The end of its socket says sooner that it was.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
-impl AsRawFd for Watched {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
-
-/// Tells the actor when the process at the other end is dead.
-pub(super) fn watch(route: &ShmRoute, session: SessionId, ctx: &mut Context<PeerActor>) {
+/// Tells the actor when the process at the other end is dead, and the gates when it rings. For as
+/// long as these tasks are not aborted.
+pub(super) fn watch(
+    route: &ShmRoute,
+    session: SessionId,
+    ctx: &mut Context<PeerActor>,
+) -> Vec<JoinHandle<()>> {
     let me = ctx.address();
-    let writer: Arc<Writer> = Arc::clone(&route.writer);
-    let watched = writer.pidfd().as_fd().try_clone_to_owned();
-    let watched = watched.and_then(|fd| {
-        AsyncFd::register_with_interest(Watched(fd), Interest::READABLE)
-            .map_err(|error| std::io::Error::other(error.to_string()))
-    });
-    match watched {
-        Ok(watched) => {
-            let told = async move {
-                while !writer.ask() {
-                    match watched.readable().await {
-                        Ok(mut ready) if !writer.ask() => ready.clear_ready(),
-                        Ok(_) => {}
-                        Err(_) => return,
-                    }
+    let writer = Arc::clone(&route.writer);
+    let died = readable(writer.pidfd()).map(|pidfd| {
+        actix::spawn(async move {
+            while !writer.ask() {
+                if pidfd.again().await.is_err() {
+                    return;
                 }
-                me.do_send(Died { session });
-            };
-            ctx.spawn(actix::fut::wrap_future(told));
+            }
+            let heard = false;
+            me.do_send(Died { session, heard });
+        })
+    });
+    let gates = Arc::clone(&route.ours);
+    let rung = readable(&*route.bell).map(|bell| {
+        actix::spawn(async move {
+            while bell.again().await.is_ok() {
+                gates.rang();
+            }
+        })
+    });
+    let mut watching = Vec::new();
+    for task in [died, rung] {
+        match task {
+            Ok(task) => watching.push(task),
+            // The socket's end and the shards' ticks find the same out later.
+            Err(error) => tracing::warn!(%error, "a peer of this host cannot be watched"),
         }
-        // The socket's end and the shards' ticks find it out later.
-        Err(error) => tracing::warn!(%error, "a peer's process cannot be watched"),
     }
+    watching
+}
+
+fn readable(fd: &impl AsFd) -> io::Result<Readable> {
+    fd.as_fd().try_clone_to_owned().and_then(Readable::new)
 }
 
 impl Handler<Died> for PeerActor {
     type Result = ();
 
-    fn handle(&mut self, died: Died, _: &mut Context<Self>) {
+    fn handle(&mut self, died: Died, ctx: &mut Context<Self>) {
         let Some(Link {
             route: PeerRoute::Shm(route),
             id,
+            transport,
             ..
         }) = &self.link
         else {
@@ -79,14 +92,38 @@ impl Handler<Died> for PeerActor {
             return;
         }
         route.ours.rang();
-        // This incarnation was that process.
-        self.for_good = true;
-        let text = format!("the process of node {:?} is dead", self.name);
-        self.give_up(Reason::new(Code::PeerLost, text), None);
+        if transport.is_some() && !died.heard {
+            let died = Died {
+                heard: true,
+                ..died
+            };
+            ctx.notify_later(died, LAST_WORDS);
+            return;
+        }
+        self.is_dead();
     }
 }
 
 impl PeerActor {
+    /// The process at the other end is dead, and this incarnation was that process.
+    fn is_dead(&mut self) {
+        self.for_good = true;
+        let text = format!("the process of node {:?} is dead", self.name);
+        self.give_up(Reason::new(Code::PeerLost, text), None);
+    }
+
+    /// Its connection is lost; gives the session up if that is because the process is dead.
+    pub(super) fn gave_up_the_dead(&mut self) -> bool {
+        let dead = match self.link.as_ref().map(|link| &link.route) {
+            Some(PeerRoute::Shm(route)) => route.writer.ask(),
+            _ => false,
+        };
+        if dead {
+            self.is_dead();
+        }
+        dead
+    }
+
     /// Sends the descriptor of a pool that is about to be announced.
     pub(super) fn share_pool(&mut self, body: &Body) {
         let (Body::PoolAdded { pool, .. }, Some(link)) = (body, &self.link) else {
@@ -101,7 +138,7 @@ impl PeerActor {
         let Some(memory) = memory.and_then(|p| p.pool.shared_memory().cloned()) else {
             return;
         };
-        if let Err(error) = transport.send_descriptor(pool.0, memory.fd()) {
+        if let Err(error) = transport.send_descriptor(pool.0.into(), memory.fd()) {
             let (node, peer) = (&self.node.name, &self.name);
             tracing::warn!(node, peer, %error, "a pool was not shared with the peer; claims of it are refused");
         }
@@ -111,13 +148,11 @@ impl PeerActor {
 impl Link {
     /// Maps a pool whose descriptor has come beside its announcement.
     pub(super) fn map_pool(&mut self, pool: PoolId, layout: &PoolLayout) -> Result<(), Reason> {
-        let (PeerRoute::Shm(_), Some(transport)) = (&self.route, &mut self.transport) else {
+        let (PeerRoute::Shm(_), Some(transport)) = (&self.route, &self.transport) else {
             return Ok(());
         };
-        let came = transport.take_descriptors();
-        let found = came.into_iter().find(|(id, _)| *id == pool.0);
         // Without one it is private memory.
-        if let Some((_, fd)) = found {
+        if let Some(fd) = transport.take_descriptor(pool.0.into()) {
             let mapped = link::map(fd, false, layout).map_err(super::deliver::violation)?;
             self.remote.insert(pool, Arc::new(mapped));
         }
