@@ -24,7 +24,7 @@
 //! numbers are not used twice.
 //!
 //! Where the unsafe is: `slots` (contents of a gate's slot), `pool` (the memory), `lease` (slices),
-//! `copy` (the copy), `socket` (reads into pages and writes from them), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
+//! `copy` (the copy), `stream` (its loops), `socket` (reads into pages and writes from them), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
 //! `gate`, `free_list` and `lease_table` have none, and the loom tests run these files and `slots`.
 
 mod copy;
@@ -39,6 +39,7 @@ pub mod plant;
 mod pool;
 mod slots;
 mod socket;
+mod stream;
 mod sync;
 mod table;
 mod target;
@@ -47,13 +48,16 @@ mod tests;
 mod ticket;
 mod witness;
 
-pub use copy::CopyError;
+pub use copy::{CopyError, Copying};
 pub use gate::Refused;
 pub use held::Mode;
 pub use lease::{Lease, ReadLease, WriteLease};
 pub use lease_table::{Holder, LeaseError};
 pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
 pub(crate) use socket::{MAX_RANGES, PoolRange, SocketError, read_plain};
+pub(crate) use stream::choice::measure_in_background;
+pub use stream::choice::{CopyFacts, CopyMode, copy_facts, measure_copies, set_copy_mode};
+pub use stream::{Measured, Sample};
 pub use table::{
     Closing, GateClosed, GateTable, GatesExhausted, Inside, NotOpened, OpenError, OpenGate,
 };

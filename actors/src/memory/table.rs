@@ -13,6 +13,7 @@
 
 use super::gate::{OpenRefused, Refused};
 use super::slots::{Entered, NotOpened as SlotNotOpened, Occupant, Owner, Slots};
+use super::stream::Unfenced;
 use super::target::{Doorbell, Landed, Target};
 use crate::ids::ClaimNo;
 use std::fmt;
@@ -110,6 +111,7 @@ impl GateTable {
     /// [`Refused`]: the claim's gate is closed, or the slot is not (or not any more) that claim's.
     pub fn enter(&self, slot: u32, number: ClaimNo) -> Result<Inside<'_>, Refused> {
         Ok(Inside {
+            unfenced: Unfenced::default(),
             entered: self.slots.enter(slot, number.0)?,
         })
     }
@@ -230,6 +232,8 @@ impl GateClosed {
 /// must_be_send::<kvroom_actors::memory::Inside<'static>>();
 /// ```
 pub struct Inside<'t> {
+    /// Before `entered`, so that its fence comes before the gate is left.
+    unfenced: Unfenced,
     entered: Entered<'t, Target>,
 }
 
@@ -242,6 +246,11 @@ impl Inside<'_> {
     /// Whose gate it is.
     pub fn number(&self) -> ClaimNo {
         ClaimNo(self.entered.number())
+    }
+
+    /// What must be fenced before this leaves.
+    pub(super) fn unfenced(&self) -> &Unfenced {
+        &self.unfenced
     }
 }
 
