@@ -60,11 +60,13 @@ pub use api::{
     Role, RoomInfo, SendBuilder, SendRoom, ShutdownReport, Slot, StartError, StartErrorKind, Which,
 };
 pub use kvroom_actors::copy::schedule::Class;
+pub use kvroom_actors::fabric::Fabric;
 pub use kvroom_actors::handle::{ChunkBack, Landed, Status};
 pub use kvroom_actors::ids::{Incarnation, PeerRef, RoomId, RoomKey};
 pub use kvroom_actors::limits::{Deadlines, Limits};
 pub use kvroom_actors::memory::{
-    Holder, LeaseError, Pool, PoolError, Proof, ReadLease, ReleasedPages, WriteLease,
+    Backing, Holder, HugePages, LeaseError, Pool, PoolError, Proof, ReadLease, ReleasedPages,
+    SharedError, SharedOptions, WriteLease,
 };
 pub use kvroom_actors::reason::{Code, Reason, Side};
 pub use kvroom_actors::room::{Outcome, StateName};

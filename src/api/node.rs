@@ -6,6 +6,7 @@ use super::error::StartError;
 use super::receive::{ReceiveBuilder, ReceiveRoom};
 use super::send::{SendBuilder, SendRoom};
 use super::stats::{EarlyClaim, NodeStats, RoomInfo, ShutdownReport, Which};
+use kvroom_actors::fabric::Fabric;
 use kvroom_actors::ids::{Incarnation, PeerRef, RoomId};
 use kvroom_actors::limits::{Deadlines, Limits};
 use kvroom_actors::memory::Pool;
@@ -74,6 +75,13 @@ impl Peer {
         self.info.state.borrow().clone()
     }
 
+    /// How bytes go between the two nodes, in the session that there is or was last; none before the
+    /// first one. Of nodes on one host it is [`Fabric::Shm`] if all pools of one of them are shared
+    /// ([`Pool::shared`]) and their processes may share memory.
+    pub fn fabric(&self) -> Option<Fabric> {
+        *self.info.fabric.borrow()
+    }
+
     /// Waits until there is a session. False if this life of the peer is over for good.
     pub async fn wait_up(&self) -> bool {
         let mut state = self.info.state.clone();
@@ -123,17 +131,32 @@ impl NodeBuilder {
         self
     }
 
+    /// Whether memory is shared with peers on this host; true if not said. Which those are is found
+    /// out by itself. A peer with which memory is shared maps each shared pool as a whole and is
+    /// trusted with all of it.
+    pub fn shm(mut self, shm: bool) -> Self {
+        self.config.net.shm = shm;
+        self
+    }
+
+    /// Shares memory with processes of this group, too, besides those of the same user.
+    pub fn shm_group(mut self, gid: u32) -> Self {
+        self.config.net.shm_group = Some(gid);
+        self
+    }
+
     /// Shards; one on up to four cores, a quarter of the cores beyond, if not said.
     pub fn shards(mut self, shards: usize) -> Self {
         self.config.shards = Some(shards);
         self
     }
 
-    /// How long each shard's thread looks for more after something happened before it sleeps; zero,
-    /// which is not at all, if not said. Tens of microseconds make small rooms a good deal faster, at
-    /// the price of a core that is busy for that long after each. More than 10 ms counts as 10 ms.
+    /// How long each shard's thread looks for more after something happened before it sleeps; zero is
+    /// not at all. If not said: 50 µs as long as there is a session with a peer over shared memory, and
+    /// not at all otherwise. Tens of microseconds make small rooms a good deal faster, at the price of a
+    /// core that is busy for that long after each. More than 10 ms counts as 10 ms.
     pub fn spin(mut self, spin: Duration) -> Self {
-        self.config.spin = spin;
+        self.config.spin = Some(spin);
         self
     }
 

@@ -313,7 +313,6 @@ async fn node(
     let mut builder = Node::builder(name)
         .shards(usize::from(setup.shards))
         .lanes(usize::from(setup.lanes))
-        .spin(setup.net.spin())
         .limits(setup.limits.clone())
         // Nothing here may end because a measurement takes its time.
         .deadlines(Deadlines {
@@ -324,6 +323,9 @@ async fn node(
             listen: listen.into_iter().map(str::to_owned).collect(),
             ..setup.net.net()
         });
+    if let Some(spin) = setup.net.spin() {
+        builder = builder.spin(spin);
+    }
     if setup.link == Link::Local {
         builder = builder.hub(hub);
     }

@@ -90,6 +90,11 @@ impl Brake {
         self.0.1.notify_all();
     }
 
+    /// Whether it lets everything pass.
+    fn is_off(&self) -> bool {
+        self.lock().pass == u64::MAX
+    }
+
     /// How many lanes stand inside a gate now.
     pub fn held(&self) -> usize {
         self.lock().held
@@ -116,6 +121,25 @@ impl Brake {
                 .wait(braking)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+/// What a shard must know of the lanes that it posts to: one that copies small jobs itself would
+/// slip past a brake, or a plant.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watched {
+    brake: Option<Brake>,
+    plant: Option<Plant>,
+}
+
+impl Watched {
+    pub(crate) fn new(brake: Option<Brake>, plant: Option<Plant>) -> Self {
+        Watched { brake, plant }
+    }
+
+    /// Whether every job is for a lane now.
+    pub(crate) fn lanes_only(&self) -> bool {
+        self.plant.is_some() || self.brake.as_ref().is_some_and(|brake| !brake.is_off())
     }
 }
 

@@ -20,8 +20,9 @@ pub struct NodeConfig {
     /// Shards; `None` for one on up to four cores, a quarter of the cores beyond.
     pub shards: Option<usize>,
     /// How long a shard's thread looks for more after something happened, before it sleeps. Zero for
-    /// not at all; more than 10 ms counts as 10 ms.
-    pub spin: Duration,
+    /// not at all; more than 10 ms counts as 10 ms; `None` for 50 µs while the node has a session over
+    /// shared memory, and not at all otherwise.
+    pub spin: Option<Duration>,
     /// Copy lanes, each with a thread of its own.
     pub lanes: usize,
     /// Limits.
@@ -45,7 +46,7 @@ impl NodeConfig {
             net: Net::default(),
             hub: None,
             shards: None,
-            spin: Duration::ZERO,
+            spin: None,
             lanes: 1,
             limits: Limits::default(),
             deadlines: Deadlines::default(),

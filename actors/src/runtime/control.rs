@@ -7,6 +7,7 @@ use super::hub::{Knock, LocalHub};
 use super::listen::{Accepting, Greetings, Refusals};
 use super::peers::Known;
 use super::shared::{NamedPool, NodeShared, Pools};
+use crate::fabric::Fabric;
 use crate::fabric::stream::Stream;
 use crate::fabric::tcp::tune_control;
 use crate::fabric::tcp::{RouteEvent, TcpRoute};
@@ -39,6 +40,8 @@ pub struct PeerInfo {
     pub incarnation: Incarnation,
     /// Whether it can be used now.
     pub state: watch::Receiver<PeerState>,
+    /// How bytes go in the session that there is, or was last.
+    pub fabric: watch::Receiver<Option<Fabric>>,
 }
 
 /// Why there is no session.
@@ -157,6 +160,8 @@ pub(crate) struct State {
     pub(crate) pools: watch::Sender<Arc<Pools>>,
     next_pool: u16,
     pub(crate) stopping: bool,
+    /// The socket by which nodes on this host find this one.
+    pub(crate) near: Option<String>,
 }
 
 /// An address that this node keeps a session with.
@@ -179,6 +184,7 @@ pub(crate) struct Parts {
     pub(crate) pools: watch::Sender<Arc<Pools>>,
     /// Bounded by the data connections that there are.
     pub(crate) events: mpsc::UnboundedSender<DataEvent>,
+    pub(crate) near: Option<String>,
 }
 
 impl State {
@@ -202,6 +208,7 @@ impl State {
             pools: parts.pools,
             next_pool,
             stopping: false,
+            near: parts.near,
         }))
     }
 

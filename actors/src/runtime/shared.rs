@@ -3,7 +3,7 @@
 use super::stats::Stats;
 use crate::ids::{ClaimNo, Incarnation, LifeId, PoolId, RoomId, Tick};
 use crate::limits::{Deadlines, Limits};
-use crate::memory::{GateTable, Pool};
+use crate::memory::{GateTable, Lending, Pool, ProcessId, SharedError, SharedMemory};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -29,6 +29,26 @@ impl Pools {
     /// The pool of this name.
     pub fn named(&self, name: &str) -> Option<&NamedPool> {
         self.pools.iter().find(|p| p.pool.layout().name == name)
+    }
+
+    /// Memory for a gate table of a peer's process, if it has to outlive this one: beside a pool that
+    /// does.
+    pub(crate) fn gate_table(
+        &self,
+        _writer: &ProcessId,
+        _bytes: usize,
+    ) -> Option<Result<SharedMemory, SharedError>> {
+        None
+    }
+
+    /// Whether gate tables are files.
+    pub(crate) fn gate_tables_are_files(&self) -> bool {
+        false
+    }
+
+    /// Who is told of pages that are lent.
+    pub(crate) fn lending(&self) -> Option<Arc<dyn Lending>> {
+        None
     }
 
     /// The id of this very pool.

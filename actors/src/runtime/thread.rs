@@ -5,7 +5,7 @@ use super::control::{
     ConnectError, ControlMsg, Mail, Parts, PeerInfo, PoolChangeError, Shared, State, listen, serve,
 };
 use super::hub::{Door, Knock};
-use super::listen::{ListenError, Listener, bind};
+use super::listen::{ListenError, Listener, bind, bind_near};
 use super::shared::{NamedPool, NodeShared, Pools};
 use super::stats::Stats;
 use crate::copy::actor::{Drain, Lane};
@@ -98,13 +98,14 @@ impl Runtime {
     /// See [`NodeError`]; nothing was started.
     pub fn start(config: NodeConfig) -> Result<Runtime, NodeError> {
         check(&config)?;
-        let listeners: Vec<Listener> = config
+        let mut listeners: Vec<Listener> = config
             .net
             .listen
             .iter()
             .map(|address| bind(address))
             .collect::<Result<_, _>>()?;
         let addresses = listeners.iter().map(|l| l.address.clone()).collect();
+        let near = near(&config, &mut listeners);
         let pools = Pools {
             pools: (0..)
                 .zip(config.pools.iter().cloned())
@@ -166,6 +167,7 @@ impl Runtime {
                     messages,
                     knocks,
                     listeners,
+                    near,
                 };
                 let stopped = run(start, &ready_tx);
                 stopped_tx.send_replace(Some(stopped));
@@ -373,6 +375,26 @@ struct Start {
     messages: mpsc::Receiver<ControlMsg>,
     knocks: mpsc::Receiver<Knock>,
     listeners: Vec<Listener>,
+    near: Option<String>,
+}
+
+/// A socket for nodes of this host that know another address of this one.
+fn near(config: &NodeConfig, listeners: &mut Vec<Listener>) -> Option<String> {
+    if !config.net.shm || listeners.is_empty() {
+        return None;
+    }
+    let name = format!("kvroom-{:016x}{:016x}", random(), random());
+    match bind_near(&name) {
+        Ok(listener) => {
+            listeners.push(listener);
+            Some(name)
+        }
+        Err(error) => {
+            tracing::warn!(node = config.name, %error, "no abstract Unix socket: nodes of this host \
+                that connect over tcp stay there");
+            None
+        }
+    }
 }
 
 fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) -> StopReport {
@@ -383,6 +405,7 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
         messages,
         knocks,
         listeners,
+        near,
     } = start;
     let system = System::new();
     let hub = config.hub.clone();
@@ -394,7 +417,7 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
             threads.start_lane(&node, &config);
         }
         for (inbox, rx) in inboxes {
-            threads.start_shard(&node, inbox, rx, config.spin);
+            threads.start_shard(&node, inbox, rx, &config);
         }
         let shards = threads
             .shards
@@ -409,6 +432,7 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
             lanes: lanes.collect(),
             pools,
             events: events_tx,
+            near,
         });
         let mut listening = Ok(Ready {
             inboxes: handles.clone(),
@@ -454,6 +478,8 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
 struct Threads {
     shards: Vec<(Addr<Shard>, Arbiter)>,
     lanes: Vec<(Addr<Lane>, Arbiter)>,
+    /// Rings that the shards' threads read.
+    rings: super::spin::Rings,
 }
 
 impl Threads {
@@ -483,17 +509,21 @@ impl Threads {
         node: &Arc<NodeShared>,
         inbox: Inbox,
         mut rx: mpsc::UnboundedReceiver<Inbound>,
-        spin: Duration,
+        config: &NodeConfig,
     ) {
         let arbiter = Arbiter::new();
         let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
         let node = Arc::clone(node);
-        let addr =
-            Shard::start_in_arbiter(&arbiter.handle(), move |_| Shard::new(node, lanes, inbox));
+        #[cfg(feature = "plant")]
+        let watched = crate::copy::plant::Watched::new(config.brake.clone(), config.plant);
+        let addr = Shard::start_in_arbiter(&arbiter.handle(), move |_| {
+            let shard = Shard::new(node, lanes, inbox);
+            #[cfg(feature = "plant")]
+            let shard = shard.watched(watched);
+            shard
+        });
         let shard = addr.clone();
-        if !spin.is_zero() {
-            arbiter.spawn(super::spin::run(spin));
-        }
+        arbiter.spawn(super::spin::run(config.spin, self.rings.clone()));
         arbiter.spawn(async move {
             let mut batch = Vec::with_capacity(INBOX_BATCH);
             while rx.recv_many(&mut batch, INBOX_BATCH).await > 0 {

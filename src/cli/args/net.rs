@@ -18,7 +18,7 @@ pub(crate) struct NetArgs {
     #[arg(long)]
     pub(crate) payload_crc: bool,
     /// Microseconds that a shard's thread looks for more after something happened, before it sleeps;
-    /// 0 if not given, but 100 for bench latency
+    /// if not given 50 with a peer over shared memory and else 0, but 100 for bench latency
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) spin_us: Option<u32>,
 }
@@ -35,9 +35,9 @@ impl NetArgs {
         }
     }
 
-    /// How long shards stay awake.
-    pub(crate) fn spin(&self) -> Duration {
-        Duration::from_micros(u64::from(self.spin_us.unwrap_or(0)))
+    /// How long shards stay awake, if that was said.
+    pub(crate) fn spin(&self) -> Option<Duration> {
+        self.spin_us.map(|us| Duration::from_micros(us.into()))
     }
 
     /// As words of a command line.

@@ -79,7 +79,6 @@ async fn start(args: &NodeArgs, key: Option<ClusterKey>, pools: &[Pool]) -> Resu
         .for_each(|setting| setting.apply(&mut deadlines));
     let mut builder = Node::builder(&args.name)
         .lanes(usize::from(args.lanes))
-        .spin(args.net.spin())
         .limits(limits)
         .deadlines(deadlines)
         .net(Net {
@@ -87,6 +86,9 @@ async fn start(args: &NodeArgs, key: Option<ClusterKey>, pools: &[Pool]) -> Resu
             key,
             ..args.net.net()
         });
+    if let Some(spin) = args.net.spin() {
+        builder = builder.spin(spin);
+    }
     if let Some(shards) = args.shards {
         builder = builder.shards(usize::from(shards));
     }

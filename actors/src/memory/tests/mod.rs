@@ -3,6 +3,8 @@
 mod gates;
 mod jobs;
 mod leases;
+mod shared_gates;
+mod shared_pools;
 mod table_model;
 
 use super::*;
