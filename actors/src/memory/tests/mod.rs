@@ -3,6 +3,7 @@
 mod gates;
 mod jobs;
 mod leases;
+mod ring;
 mod shared_gates;
 mod table_model;
 
