@@ -77,6 +77,14 @@ pub enum LeaseError {
         /// Pages of the pool.
         pages: u32,
     },
+    /// This process is a child of fork of the one that has the pool.
+    #[error(
+        "pool \"{pool}\" cannot be used here: shared memory is not mapped in a child of fork; start the child before the pool is made, or by exec"
+    )]
+    Forked {
+        /// The pool's name.
+        pool: String,
+    },
     /// The pool gives no new leases.
     #[error("pool \"{pool}\" was retired and gives no new leases")]
     Retired {

@@ -44,6 +44,7 @@ mod ring;
 mod ring_cursor;
 #[allow(dead_code)] // Its users come one after the other.
 mod shared;
+mod shared_pool;
 mod shared_table;
 mod slots;
 mod socket;
@@ -63,10 +64,9 @@ pub use held::Mode;
 pub use lease::{Lease, ReadLease, WriteLease};
 pub use lease_table::{Holder, LeaseError};
 pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
-pub use shared::{Backing, Errno, HugePages, SharedError, SharedOptions, forked};
-#[allow(unused_imports)] // Used by the tests.
-pub(crate) use shared::{Life, PidFd, ProcessId, SharedMemory, boot_id};
 pub(crate) use remote::{RemoteGates, RemoteInside, RemotePool};
+pub use shared::{Backing, Errno, HugePages, SharedError, SharedOptions, forked};
+pub(crate) use shared::{Life, PidFd, ProcessId, SharedMemory, boot_id};
 pub(crate) use ring::{RingError, RingMemory, RingReader, RingSide, RingWriter};
 pub(crate) use shared_table::{Lending, SharedGates, TableError, TableMemory, Writer};
 pub use shared_table::WriterDead;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Pool (Clone) ─┐
-//!   leases        ├─▶ Arc<PoolMemory> { bytes, layout, holders of pages } ──last one──▶ on_free
+//!   leases        ├─▶ Arc<PoolMemory> { bytes, layout, holders of pages } ──last one──▶ on_free, unmap
 //!   target sections, source views ─┘
 //! ```
 //!
@@ -17,6 +17,7 @@
 use super::held::{Held, Mode};
 use super::lease::{ReadLease, WriteLease};
 use super::lease_table::{LeaseError, LeaseTable};
+use super::shared::{Backing, SharedError, SharedMemory, forked};
 use kvroom_kernels::layout::{Order, PoolLayout};
 use std::alloc::Layout;
 use std::fmt;
@@ -59,6 +60,20 @@ pub enum PoolError {
         /// Bytes that the layout covers.
         needed: usize,
     },
+    /// There is no such shared memory, or the file cannot be a pool.
+    #[error("pool \"{pool}\": {why}")]
+    Shared {
+        /// The pool's name.
+        pool: String,
+        /// Why.
+        why: SharedError,
+    },
+    /// This process is a child of fork of the one that has the pool.
+    #[error("pool \"{pool}\" cannot be used here: its memory is not mapped in a child of fork")]
+    Forked {
+        /// The pool's name.
+        pool: String,
+    },
     /// The pool has a release callback already.
     #[error("pool \"{pool}\" has a release callback already")]
     CallbackAlreadySet {
@@ -92,6 +107,9 @@ type OnRelease = Box<dyn Fn(ReleasedPages) + Send + Sync>;
 /// The memory behind all handles, leases, sections and views of one pool.
 pub struct PoolMemory {
     memory: Bytes,
+    /// What keeps it mapped, if others may map it too.
+    shared: Option<Arc<SharedMemory>>,
+    backing: Backing,
     layout: Arc<PoolLayout>,
     holders: LeaseTable,
     retired: AtomicBool,
@@ -120,6 +138,19 @@ impl PoolMemory {
     /// Bytes that the layout covers.
     pub fn bytes(&self) -> u64 {
         self.memory.len as u64
+    }
+
+    pub(super) fn backing(&self) -> Backing {
+        self.backing
+    }
+
+    pub(super) fn shared(&self) -> Option<&Arc<SharedMemory>> {
+        self.shared.as_ref()
+    }
+
+    /// Whether the memory is there: in a child of fork shared memory is not.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.shared.is_none() || !forked()
     }
 
     pub(super) fn holders(&self) -> &LeaseTable {
@@ -258,7 +289,14 @@ impl Pool {
             // SAFETY: allocated above with this shape, and freed by no one else.
             unsafe { std::alloc::dealloc(all.start.as_ptr(), shape) }
         });
-        Ok(Pool::new(layout, Bytes { start, len: bytes }, on_free))
+        let memory = Bytes { start, len: bytes };
+        Ok(Pool::new(
+            layout,
+            memory,
+            None,
+            Backing::Private,
+            Some(on_free),
+        ))
     }
 
     /// A pool in memory that the caller provides.
@@ -293,24 +331,63 @@ impl Pool {
                 needed,
             });
         }
+        let memory = Bytes {
+            start: ptr,
+            len: needed,
+        };
+        let on_free: OnFree = Box::new(on_free);
         Ok(Pool::new(
             layout,
-            Bytes {
-                start: ptr,
-                len: needed,
-            },
-            Box::new(on_free),
+            memory,
+            None,
+            Backing::Private,
+            Some(on_free),
         ))
     }
 
-    fn new(layout: PoolLayout, memory: Bytes, on_free: OnFree) -> Pool {
+    /// A pool in shared memory, which is as large as `bytes_of` says at least.
+    pub(super) fn in_shared(
+        layout: PoolLayout,
+        shared: SharedMemory,
+        backing: Backing,
+    ) -> Result<Pool, PoolError> {
+        let len = bytes_of(&layout)?;
+        if shared.len() < len {
+            return Err(PoolError::TooSmall {
+                pool: layout.name,
+                given: shared.len(),
+                needed: len,
+            });
+        }
+        let memory = Bytes {
+            start: shared.start(),
+            len,
+        };
+        Ok(Pool::new(
+            layout,
+            memory,
+            Some(Arc::new(shared)),
+            backing,
+            None,
+        ))
+    }
+
+    fn new(
+        layout: PoolLayout,
+        memory: Bytes,
+        shared: Option<Arc<SharedMemory>>,
+        backing: Backing,
+        on_free: Option<OnFree>,
+    ) -> Pool {
         Pool(Arc::new(PoolMemory {
             memory,
+            shared,
+            backing,
             holders: LeaseTable::new(layout.pages),
             layout: Arc::new(layout),
             retired: AtomicBool::new(false),
             on_release: OnceLock::new(),
-            on_free: Mutex::new(Some(on_free)),
+            on_free: Mutex::new(on_free),
         }))
     }
 
@@ -359,6 +436,11 @@ impl Pool {
     }
 
     fn lease(&self, pages: &[u32], mode: Mode) -> Result<Held, LeaseError> {
+        if !self.0.is_mapped() {
+            return Err(LeaseError::Forked {
+                pool: self.0.layout.name.clone(),
+            });
+        }
         match mode {
             Mode::Read => self.0.holders.acquire_read(pages)?,
             Mode::Write => self.0.holders.acquire_write(pages)?,
@@ -398,8 +480,12 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`PoolError::NoSuchCell`].
+    /// [`PoolError::NoSuchCell`]; [`PoolError::Forked`] of a shared pool in a child of fork.
     pub fn observe(&self, layer: u32, page: u32, into: &mut [u8]) -> Result<usize, PoolError> {
+        if !self.0.is_mapped() {
+            let pool = self.0.layout.name.clone();
+            return Err(PoolError::Forked { pool });
+        }
         let Some((start, len)) = self.0.cell(layer, page) else {
             let pool = self.0.layout.name.clone();
             return Err(PoolError::NoSuchCell { pool, layer, page });
@@ -453,7 +539,7 @@ fn bad(layout: &PoolLayout, what: &'static str) -> PoolError {
 }
 
 /// How many bytes the layout covers: more than 0, at most `isize::MAX`.
-fn bytes_of(layout: &PoolLayout) -> Result<usize, PoolError> {
+pub(super) fn bytes_of(layout: &PoolLayout) -> Result<usize, PoolError> {
     let l = layout;
     let wrong = match () {
         () if l.name.is_empty() || l.name.len() > 64 => Some("the name must have 1 to 64 bytes"),

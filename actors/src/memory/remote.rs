@@ -173,6 +173,14 @@ impl RemoteInside<'_> {
     }
 }
 
+impl fmt::Debug for RemoteInside<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteInside")
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Drop for RemoteInside<'_> {
     fn drop(&mut self) {
         let Some(slot) = self.gates.table.slot(self.slot) else {

@@ -30,6 +30,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// `kvroomGT`, little-endian.
 const MAGIC: u64 = u64::from_le_bytes(*b"kvroomGT");
@@ -189,7 +190,13 @@ impl TableMemory {
 pub(crate) struct Writer {
     pidfd: PidFd,
     dead: AtomicBool,
+    made: Instant,
+    /// Milliseconds from then to when the kernel was asked last.
+    asked: AtomicU64,
 }
+
+/// How often the kernel is asked at most, in milliseconds: many gates ask at once.
+const ASK_EVERY: u64 = 5;
 
 impl Writer {
     /// The process behind this descriptor.
@@ -197,14 +204,28 @@ impl Writer {
         Writer {
             pidfd,
             dead: AtomicBool::new(false),
+            made: Instant::now(),
+            asked: AtomicU64::new(u64::MAX),
         }
     }
 
-    /// Whether the kernel says that it is gone: none of its threads runs any more, nor ever will.
+    /// Whether the kernel says that it is gone: none of its threads runs any more, nor ever will. May
+    /// be a few milliseconds late.
     pub(crate) fn is_dead(&self) -> bool {
         if self.dead.load(Ordering::Acquire) {
             return true;
         }
+        let now = u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let asked = self.asked.swap(now, Ordering::Relaxed);
+        if asked != u64::MAX && now.saturating_sub(asked) < ASK_EVERY {
+            self.asked.store(asked, Ordering::Relaxed);
+            return false;
+        }
+        self.ask()
+    }
+
+    /// The same, asked of the kernel now.
+    pub(crate) fn ask(&self) -> bool {
         let dead = self.pidfd.is_dead();
         if dead {
             self.dead.store(true, Ordering::Release);
@@ -255,6 +276,8 @@ pub(crate) struct SharedGates {
     writer: Arc<Writer>,
     lending: Option<Arc<dyn Lending>>,
     waits: Mutex<Waits>,
+    /// Whether anything may be in `waits`: the peer rings for other things, too.
+    waiting: AtomicBool,
 }
 
 /// Gates that are closed and not empty. Only ends of rooms come here.
@@ -281,6 +304,7 @@ impl SharedGates {
             writer,
             lending,
             waits: Mutex::default(),
+            waiting: AtomicBool::new(false),
         })
     }
 
@@ -327,6 +351,9 @@ impl SharedGates {
 
     /// The peer has rung: gates that it left empty are told of.
     pub(crate) fn rang(&self) {
+        if !self.waiting.load(Ordering::Acquire) {
+            return;
+        }
         let mut rung = Vec::new();
         {
             let mut waits = self.waits();
@@ -342,6 +369,10 @@ impl SharedGates {
             bell.ring(ClaimNo(number));
         }
         self.sweep();
+        let waits = self.waits();
+        if waits.closing.is_empty() && waits.orphans.is_empty() {
+            self.waiting.store(false, Ordering::Release);
+        }
     }
 
     fn take(&self) -> Option<u32> {
@@ -394,12 +425,10 @@ impl SharedGates {
     }
 
     fn landed(&self, slot: u32) -> Landed {
-        self.table
-            .slot(slot)
-            .map_or(Landed::default(), |s| Landed {
-                pieces: s.pieces.load(Ordering::Relaxed),
-                bytes: s.bytes.load(Ordering::Relaxed),
-            })
+        self.table.slot(slot).map_or(Landed::default(), |s| Landed {
+            pieces: s.pieces.load(Ordering::Relaxed),
+            bytes: s.bytes.load(Ordering::Relaxed),
+        })
     }
 
     fn waits(&self) -> std::sync::MutexGuard<'_, Waits> {
@@ -454,7 +483,9 @@ impl SharedOwner {
         if slot.gate.close(self.number) != Ok(0) {
             let bell = Arc::clone(self.target().doorbell());
             let entry = (self.index, self.number, bell);
-            self.gates.waits().closing.push(entry);
+            let mut waits = self.gates.waits();
+            waits.closing.push(entry);
+            self.gates.waiting.store(true, Ordering::Release);
         }
     }
 
@@ -519,6 +550,7 @@ impl Drop for SharedOwner {
             let mut waits = self.gates.waits();
             waits.closing.retain(|(_, n, _)| *n != self.number);
             waits.orphans.push((self.index, self.number, target));
+            self.gates.waiting.store(true, Ordering::Release);
         }
     }
 }

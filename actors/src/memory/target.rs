@@ -119,7 +119,9 @@ impl Target {
     /// The name of a pool in it that no other process can map.
     pub(crate) fn private_pool(&self) -> Option<&str> {
         let sections = self.sections.iter().chain(&self.aux);
-        let private = sections.map(|s| s.held.pool()).find(|p| p.shared_memory().is_none());
+        let private = sections
+            .map(|s| s.held.pool())
+            .find(|p| p.shared_memory().is_none());
         private.map(|p| p.layout().name.as_str())
     }
 

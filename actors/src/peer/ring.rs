@@ -259,6 +259,13 @@ impl RingSink {
         &mut self.out
     }
 
+    /// Says the last word of a greeting, on the socket: the other side has not opened the ring yet.
+    pub(super) fn first(&self, bytes: &[u8]) {
+        // A socket that has carried nothing but a greeting has room, and the reactor may not know yet.
+        // If it is lost, the reader tells of it.
+        let _ = send_with_fds(self.line.socket.as_fd(), bytes, &[]);
+    }
+
     /// Sends what waits, and then what `fill` appends, until that has no more.
     pub(super) fn send(&mut self, most: usize, mut fill: impl FnMut(&mut Vec<u8>) -> bool) -> Sent {
         loop {

@@ -136,10 +136,9 @@ impl GreetError {
             GreetError::Lost(_) => true,
             GreetError::Handshake(error) => error.fault().is_none(),
             GreetError::Refused { code, .. } => *code == RefusalCode::Busy,
-            GreetError::Stopped
-            | GreetError::Parted
-            | GreetError::Token
-            | GreetError::Link(_) => false,
+            GreetError::Stopped | GreetError::Parted | GreetError::Token | GreetError::Link(_) => {
+                false
+            }
         }
     }
 
@@ -466,11 +465,18 @@ async fn share(
             .map(Some)
             .map_err(GreetError::Link),
         Ok(_) => {
-            tracing::info!(node = name, "a peer on this host does not share memory; sockets are used");
+            tracing::info!(
+                node = name,
+                "a peer on this host does not share memory; sockets are used"
+            );
             Ok(None)
         }
         Err(why) => {
-            tracing::warn!(node = name, why, "no memory is shared with a peer on this host; sockets are used");
+            tracing::warn!(
+                node = name,
+                why,
+                "no memory is shared with a peer on this host; sockets are used"
+            );
             Ok(None)
         }
     }

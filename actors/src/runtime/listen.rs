@@ -210,7 +210,10 @@ fn is_anybody_at(path: &Path) -> io::Result<()> {
 #[derive(Debug)]
 pub(crate) enum Accepting {
     Tcp(tokio::net::TcpListener),
-    Unix(tokio::net::UnixListener, #[allow(dead_code)] Option<SocketGuard>),
+    Unix(
+        tokio::net::UnixListener,
+        #[allow(dead_code)] Option<SocketGuard>,
+    ),
 }
 
 /// Keeps a socket's file until the listener goes.

@@ -20,7 +20,8 @@ use crate::fabric::tcp::{NewJob, TcpRoute};
 use crate::handle::{Back, ChunkBack};
 use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, Tick};
 use crate::memory::{
-    Doorbell, GateLanded, JobBack, JobId, Lease, OpenGate, Target, Ticket, TicketSink, Withdrawn, Witness,
+    Doorbell, GateLanded, JobBack, JobId, Lease, OpenGate, Target, Ticket, TicketSink, Withdrawn,
+    Witness,
 };
 use crate::peer::actor::{Command, Commands, FromPeer, OpenRequest, PeerActor};
 use crate::peer::message::{Body, Claim, ClaimTag, Part, Section};
@@ -765,12 +766,7 @@ impl Shard {
     }
 
     /// The job, its way, and whether it is copied here and now.
-    fn build(
-        &mut self,
-        id: JobId,
-        held: Held,
-        spec: &JobSpec,
-    ) -> Option<(Road, NewJob, bool)> {
+    fn build(&mut self, id: JobId, held: Held, spec: &JobSpec) -> Option<(Road, NewJob, bool)> {
         let l = self.core.life_mut(id.life)?;
         let record = l.legs().get(usize::from(id.leg.0))?;
         let (peer, gate, checksum) = (record.peer, record.gate, record.checksum);
@@ -809,11 +805,9 @@ impl Shard {
             },
         };
         let road = match &self.peers.get(&peer)?.route {
-            PeerRoute::Local(gates) => Road::Copy(Way::Local(LocalRoute::new(
-                Arc::clone(gates),
-                gate,
-                number,
-            ))),
+            PeerRoute::Local(gates) => {
+                Road::Copy(Way::Local(LocalRoute::new(Arc::clone(gates), gate, number)))
+            }
             PeerRoute::Shm(_) => {
                 Road::Copy(Way::Shm(Arc::clone(self.places.get(&(peer, number))?)))
             }

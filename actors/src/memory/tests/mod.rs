@@ -5,6 +5,7 @@ mod jobs;
 mod leases;
 mod ring;
 mod shared_gates;
+mod shared_pools;
 mod table_model;
 
 use super::*;

@@ -1,8 +1,8 @@
 //! Claims on their way out: a number, a gate and a place in the queue in one step, or a reason.
 
 use super::{Command, OpenRequest, PeerActor, PeerState};
-use crate::ids::ClaimId;
 use crate::fabric::PeerRoute;
+use crate::ids::ClaimId;
 use crate::memory::{Withdrawn, open_shared};
 use crate::peer::message::{Body, Claim, ClaimTag};
 use crate::peer::wire;
@@ -105,7 +105,10 @@ impl PeerActor {
 
     /// The number, the gate and the place in the queue: one step.
     fn open(&mut self, request: OpenRequest) {
-        if let Some(reason) = self.too_long(&request.claim).or_else(|| self.private(&request)) {
+        if let Some(reason) = self
+            .too_long(&request.claim)
+            .or_else(|| self.private(&request))
+        {
             return self.not_opened(request, reason);
         }
         let Some(link) = &mut self.link else {

@@ -63,7 +63,9 @@ pub(super) fn check_offer(offer: &Offer) -> Result<(), String> {
     let socket = offer.host.as_ref().and_then(|h| h.socket.as_ref());
     if let Some(long) = socket.filter(|s| s.is_empty() || s.len() > MAX_SOCKET) {
         let len = long.len();
-        return Err(format!("a socket's name of {len} bytes (1 to {MAX_SOCKET})"));
+        return Err(format!(
+            "a socket's name of {len} bytes (1 to {MAX_SOCKET})"
+        ));
     }
     let pools = &offer.pools;
     if pools.len() > MAX_POOLS {
