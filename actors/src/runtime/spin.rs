@@ -29,6 +29,7 @@ struct Awake {
 
 /// Something happened on this thread: it stays awake for as long as it was told to.
 pub(crate) fn stay_awake() {
+    super::drive::happened();
     AWAKE.with(|awake| {
         if awake.on.get() {
             awake.last.set(Some(Instant::now()));
