@@ -121,7 +121,13 @@ impl LeaseTable {
 
     /// Takes one reader's share of every page, or of none. A page may be named more than once.
     pub(crate) fn acquire_read(&self, pages: &[u32]) -> Result<(), LeaseError> {
-        let readable = |n: u32| if n < QUARANTINED - 1 { Some(n + 1) } else { None };
+        let readable = |n: u32| {
+            if n < QUARANTINED - 1 {
+                Some(n + 1)
+            } else {
+                None
+            }
+        };
         self.acquire(pages, readable, |taken| self.put_back_readers(taken))
     }
 
@@ -160,7 +166,8 @@ impl LeaseTable {
     pub(crate) fn quarantine(&self, page: u32) {
         if let Some(word) = self.pages.get(page as usize) {
             // Relaxed: nothing was done with the page; who frees it releases.
-            let was = word.compare_exchange(FREE, QUARANTINED, Ordering::Relaxed, Ordering::Relaxed);
+            let was =
+                word.compare_exchange(FREE, QUARANTINED, Ordering::Relaxed, Ordering::Relaxed);
             debug_assert!(was.is_ok(), "page {page} was not free");
         }
     }

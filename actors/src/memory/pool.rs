@@ -17,7 +17,7 @@
 use super::held::{Held, Mode};
 use super::lease::{ReadLease, WriteLease};
 use super::lease_table::{Holder, LeaseError, LeaseTable};
-use super::shared::{Attachment, Backing, SharedError, SharedMemory, forked};
+use super::shared::{Attachment, Backing, SharedError, SharedMemory};
 use kvroom_kernels::layout::{Order, PoolLayout};
 use std::alloc::Layout;
 use std::fmt;
@@ -165,7 +165,7 @@ impl PoolMemory {
 
     /// Whether the memory is there: in a child of fork shared memory is not.
     pub(super) fn is_mapped(&self) -> bool {
-        self.shared.is_none() || !forked()
+        self.shared.as_ref().is_none_or(|shared| shared.is_mapped())
     }
 
     pub(super) fn holders(&self) -> &LeaseTable {

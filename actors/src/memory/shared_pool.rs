@@ -18,7 +18,7 @@ use super::shared::{
     Attachment, Backing, FileOptions, ProcessId, Quarantined, SharedError, SharedMemory,
     SharedOptions, open_pool,
 };
-use super::shared_table::Lending;
+use super::shared_table::{Lending, TableMemory};
 use super::target::Target;
 use crate::ids::ClaimNo;
 use kvroom_kernels::layout::PoolLayout;
@@ -116,19 +116,28 @@ impl Pool {
     /// Pages that writers of a former life of the pool may still write, in rising order. Leases of them
     /// are refused until they have left or are proven dead.
     pub fn quarantined(&self) -> Vec<Quarantined> {
-        self.memory().attachment().map_or_else(Vec::new, |a| a.quarantined())
+        self.memory()
+            .attachment()
+            .map_or_else(Vec::new, |a| a.quarantined())
     }
 
     /// Frees the pages of [`Pool::quarantined`] that nobody can write any more; how many those were. A
     /// refused lease does this too.
     pub fn look_again(&self) -> usize {
         let memory = self.memory();
-        memory.attachment().map_or(0, |a| a.look_again(memory.holders()))
+        memory
+            .attachment()
+            .map_or(0, |a| a.look_again(memory.holders()))
     }
 
     /// What the pool's memory is.
     pub fn backing(&self) -> Backing {
         self.memory().backing()
+    }
+
+    /// Whether its memory is in this process: that of a shared pool is not in a child of fork.
+    pub fn is_here(&self) -> bool {
+        self.memory().is_mapped()
     }
 
     /// What peers on this host map, if they may.
@@ -151,29 +160,48 @@ pub(crate) fn gate_table<'p>(
 ) -> Option<Result<SharedMemory, SharedError>> {
     let mut made: Option<SharedMemory> = None;
     for attachment in pools.into_iter().filter_map(Pool::attachment) {
-        let next = match made.take() {
-            None => attachment.gate_table(writer, bytes),
-            Some(table) => attachment.link_table(table, writer),
-        };
-        match next {
-            Ok(table) => made = Some(table),
-            Err(why) => return Some(Err(why)),
+        match &made {
+            None => match attachment.gate_table(writer, bytes) {
+                Ok(table) => made = Some(table),
+                Err(why) => return Some(Err(why)),
+            },
+            // On another filesystem it has no second name: then it is recorded by its writer alone,
+            // when a page is lent.
+            Some(table) => drop(attachment.link_table(table, writer)),
         }
     }
     made.map(Ok)
 }
 
-/// Notes in pools that outlive this process which claim has which pages lent.
-#[derive(Debug)]
-pub(crate) struct NoteOwners;
+/// Notes in pools that outlive this process which claim has which pages lent through one table.
+pub(crate) struct NoteOwners {
+    table: TableMemory,
+    writer: ProcessId,
+}
+
+impl NoteOwners {
+    /// For claims whose gates are in this table.
+    pub(crate) fn new(table: TableMemory) -> Self {
+        NoteOwners {
+            writer: table.writer(),
+            table,
+        }
+    }
+}
 
 impl Lending for NoteOwners {
-    fn lent(&self, number: u64, target: &Target) {
-        for section in target.sections() {
-            if let Some(attachment) = section.memory().attachment() {
-                attachment.note_owner(section.pages(), ClaimNo(number));
-            }
+    fn lent(&self, number: u64, target: &Target) -> bool {
+        let attachments = || {
+            let sections = target.sections();
+            sections.filter_map(|s| Some((s, s.memory().attachment()?)))
+        };
+        if !attachments().all(|(_, a)| a.knows(self.table.memory(), &self.writer)) {
+            return false;
         }
+        for (section, attachment) in attachments() {
+            attachment.note_owner(section.pages(), ClaimNo(number));
+        }
+        true
     }
 
     fn back(&self, number: u64, target: &Target) {

@@ -160,6 +160,11 @@ impl Companion {
         Ok(())
     }
 
+    /// Whether it is there: not in a child of fork.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.memory.is_mapped()
+    }
+
     pub(super) fn pages(&self) -> u32 {
         self.pages
     }
@@ -183,21 +188,31 @@ impl Companion {
 
     /// Numbers below `below` may be used by this life.
     pub(super) fn reserve_claims(&self, below: u64) {
-        self.word(Word::NextClaim).fetch_max(below, Ordering::AcqRel);
+        self.word(Word::NextClaim)
+            .fetch_max(below, Ordering::AcqRel);
     }
 
     /// All tables that are recorded.
     pub(super) fn tables(&self) -> Vec<TableEntry> {
-        (0..MAX_TABLES).filter_map(|place| self.table(place)).collect()
+        (0..MAX_TABLES)
+            .filter_map(|place| self.table(place))
+            .collect()
     }
 
     /// Records a table that is about to be made. Only one thread does this at a time.
-    pub(super) fn add_table(&self, bytes: u64, writer: &ProcessId) -> Result<TableEntry, SharedError> {
-        let Some(place) = (0..MAX_TABLES).find(|place| self.table_word(*place, 0).load(Ordering::Acquire) == 0)
+    pub(super) fn add_table(
+        &self,
+        bytes: u64,
+        writer: &ProcessId,
+    ) -> Result<TableEntry, SharedError> {
+        let Some(place) =
+            (0..MAX_TABLES).find(|place| self.table_word(*place, 0).load(Ordering::Acquire) == 0)
         else {
             return Err(wrong(
                 &self.path,
-                format!("{MAX_TABLES} peers have gate tables beside this pool already; end some of them"),
+                format!(
+                    "{MAX_TABLES} peers have gate tables beside this pool already; end some of them"
+                ),
             ));
         };
         let number = self.word(Word::NextTable).fetch_add(1, Ordering::AcqRel) + 1;
@@ -251,16 +266,25 @@ impl Companion {
         }
         let version = self.word(Word::Version).load(Ordering::Relaxed);
         if magic != MAGIC || version != VERSION {
-            let what = format!("is of another version ({version}) or no companion of a pool: end what used the pool, and remove it");
+            let what = format!(
+                "is of another version ({version}) or no companion of a pool: end what used the pool, and remove it"
+            );
             return Err(wrong(&self.path, what));
         }
         let pages = self.word(Word::Pages).load(Ordering::Relaxed);
         let fits = |p: &u32| bytes_of(*p) <= self.memory.len();
         let Some(pages) = u32::try_from(pages).ok().filter(fits) else {
-            return Err(wrong(&self.path, "is shorter than it says: remove it".into()));
+            return Err(wrong(
+                &self.path,
+                "is shorter than it says: remove it".into(),
+            ));
         };
         self.pages = pages;
-        let is = |(i, word): (usize, u64)| self.at(Word::Fingerprint as usize + i).load(Ordering::Relaxed) == word;
+        let is = |(i, word): (usize, u64)| {
+            self.at(Word::Fingerprint as usize + i)
+                .load(Ordering::Relaxed)
+                == word
+        };
         self.was_other = !fingerprint(layout).into_iter().enumerate().all(is);
         Ok(())
     }
@@ -280,9 +304,11 @@ impl Companion {
 
     fn name(&self, layout: &PoolLayout) {
         for (i, word) in fingerprint(layout).into_iter().enumerate() {
-            self.at(Word::Fingerprint as usize + i).store(word, Ordering::Relaxed);
+            self.at(Word::Fingerprint as usize + i)
+                .store(word, Ordering::Relaxed);
         }
-        self.word(Word::Pages).store(u64::from(layout.pages), Ordering::Relaxed);
+        self.word(Word::Pages)
+            .store(u64::from(layout.pages), Ordering::Relaxed);
         self.word(Word::Version).store(VERSION, Ordering::Relaxed);
         self.word(Word::Magic).store(MAGIC, Ordering::Release);
     }
@@ -310,7 +336,8 @@ impl Companion {
         let mine = last + 1;
         self.lock(GENERATIONS + mine, true)?;
         for (i, word) in me.to_words().into_iter().enumerate() {
-            self.at(Word::Attached as usize + i).store(word, Ordering::Relaxed);
+            self.at(Word::Attached as usize + i)
+                .store(word, Ordering::Relaxed);
         }
         self.word(Word::Generation).store(mine, Ordering::Release);
         self.life = mine;
@@ -347,7 +374,7 @@ impl Companion {
 impl Drop for Companion {
     fn drop(&mut self) {
         // Said, and not left to closing: children of fork have this open file too.
-        if self.life > 0 && !super::forked() {
+        if self.life > 0 && self.memory.is_mapped() {
             let _ = self.lock(GENERATIONS + self.life, false);
         }
     }

@@ -103,7 +103,9 @@ pub(super) fn link(fd: BorrowedFd<'_>, path: &Path) -> Result<(), SharedError> {
 
 /// Has the first `bytes` bytes be there; grows the file if it is shorter.
 pub(super) fn allocate(file: &File, what: &str, bytes: u64) -> Result<(), SharedError> {
-    let there = file.metadata().map_or(0, |m| m.blocks().saturating_mul(512));
+    let there = file
+        .metadata()
+        .map_or(0, |m| m.blocks().saturating_mul(512));
     if sys::filesystem(file.as_fd()).is_ok_and(|f| f == Filesystem::Tmpfs) {
         enough_memory(what, bytes.saturating_sub(there))?;
     }

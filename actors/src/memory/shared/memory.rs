@@ -13,6 +13,7 @@
 
 use super::error::SharedError;
 use super::map::{HUGE_PAGE, Mapping};
+use super::past::{self, Beside};
 use super::sys::{self, Filesystem};
 use super::{HugePages, SharedOptions};
 use std::ffi::CString;
@@ -30,15 +31,14 @@ const GATHER: Duration = Duration::from_secs(1);
 /// The longest part of a name that the system takes.
 const NAME: usize = 200;
 
-type OnDrop = Box<dyn FnOnce() + Send + Sync>;
-
 /// Memory that other processes may map too.
 pub(crate) struct SharedMemory {
     mapping: Mapping,
     fd: OwnedFd,
     len: usize,
     huge: bool,
-    on_drop: Vec<OnDrop>,
+    /// Where it is recorded, if it outlives this process.
+    beside: Beside,
 }
 
 impl SharedMemory {
@@ -117,10 +117,9 @@ impl SharedMemory {
             .map_err(|(call, e)| SharedError::of(what, bytes as u64, call, e))
     }
 
-    /// Has `f` called when it goes; not in a child of fork.
-    pub(super) fn on_drop(mut self, f: impl FnOnce() + Send + Sync + 'static) -> Self {
-        self.on_drop.push(Box::new(f));
-        self
+    /// Where it is recorded as a gate table.
+    pub(super) fn beside(&self) -> &Beside {
+        &self.beside
     }
 
     /// What is sent to another process, so that it maps the same memory.
@@ -131,6 +130,11 @@ impl SharedMemory {
     /// Where it begins here: at a page, and at a huge page if it is as large as one.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.mapping.start()
+    }
+
+    /// Whether it is there: not in a child of fork of the process that mapped it.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapping.is_here()
     }
 
     /// How many bytes may be used.
@@ -231,7 +235,7 @@ impl SharedMemory {
             fd: file.into(),
             len: bytes,
             huge: false,
-            on_drop: Vec::new(),
+            beside: Beside::default(),
         })
     }
 
@@ -276,8 +280,11 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        if !super::forked() {
-            self.on_drop.drain(..).for_each(|f| f());
+        if self.is_mapped() {
+            let recorded = self.beside.take();
+            if !recorded.is_empty() {
+                past::leave(recorded, self);
+            }
         }
     }
 }

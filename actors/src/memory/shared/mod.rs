@@ -3,7 +3,7 @@
 //! ```text
 //!   Pool::shared ────▶ SharedMemory (a sealed memfd) ──descriptor──▶ peer: SharedMemory::receive
 //!   Pool::from_file ─▶ SharedMemory (a caller's file) + Attachment (what is known of its former lives)
-//!   PidFd, ProcessId: when is a writer provably dead?      forked: is this the process that mapped?
+//!   PidFd, ProcessId: when is a writer provably dead?      Origin: is this the process that mapped?
 //! ```
 //!
 //! Whoever has a pool's descriptor may write all of the pool: a peer over shared memory is trusted
@@ -26,7 +26,7 @@ mod tests;
 
 pub use error::{Errno, SharedError};
 pub(crate) use file::open_pool;
-pub use fork::forked;
+pub use fork::{Origin, forked};
 pub(crate) use memory::SharedMemory;
 pub(crate) use past::Attachment;
 pub use past::Quarantined;

@@ -18,8 +18,9 @@ use super::companion::{Companion, TableEntry};
 use super::error::SharedError;
 use super::file;
 use super::process::{Life, PidFd, ProcessId};
-use super::{SharedMemory, SharedOptions, forked};
+use super::{SharedMemory, SharedOptions};
 use crate::ids::ClaimNo;
+use crate::memory::gate::shut;
 use crate::memory::lease_table::LeaseTable;
 use crate::memory::shared_table::TableMemory;
 use kvroom_kernels::layout::PoolLayout;
@@ -54,6 +55,48 @@ struct Past {
     tables: Vec<OldTable>,
     /// Pages with their claims, whose slots were not found.
     unfound: Vec<(u32, u64)>,
+}
+
+/// Where a table of this runtime is recorded.
+#[derive(Default)]
+pub(super) struct Beside(Mutex<Vec<(Arc<Attachment>, TableEntry)>>);
+
+impl Beside {
+    fn list(&self) -> MutexGuard<'_, Vec<(Arc<Attachment>, TableEntry)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, to: &Arc<Attachment>, entry: TableEntry) {
+        self.list().push((Arc::clone(to), entry));
+    }
+
+    fn has(&self, pool: &Arc<Attachment>) -> bool {
+        self.list().iter().any(|(a, _)| Arc::ptr_eq(a, pool))
+    }
+
+    pub(super) fn take(&mut self) -> Vec<(Arc<Attachment>, TableEntry)> {
+        std::mem::take(&mut *self.list())
+    }
+}
+
+/// This runtime uses a table no more: closes it, and removes it from where it is recorded if nobody is
+/// inside. If somebody is, it is looked at again as tables of former lives are.
+pub(super) fn leave(recorded: Vec<(Arc<Attachment>, TableEntry)>, table: &SharedMemory) {
+    let mut quiet = true;
+    let slots = table.len() / TableMemory::SLOT;
+    // The first is the header.
+    for word in (1..slots).filter_map(|slot| table.word(slot * TableMemory::SLOT)) {
+        let (_, inside) = shut(word);
+        quiet &= inside == 0;
+    }
+    for (attachment, entry) in recorded {
+        if quiet {
+            attachment.companion.remove_table(&entry);
+        } else {
+            let old = OldTable::open(&attachment.companion, entry);
+            attachment.past().tables.push(old);
+        }
+    }
 }
 
 /// A table whose owner is gone.
@@ -105,7 +148,7 @@ impl Attachment {
 
     /// The pages that nobody may have yet.
     pub(crate) fn quarantined(&self) -> Vec<Quarantined> {
-        if self.waiting.load(Ordering::Acquire) == 0 || forked() {
+        if self.waiting.load(Ordering::Acquire) == 0 || !self.companion.is_mapped() {
             return Vec::new();
         }
         let past = self.past();
@@ -116,7 +159,7 @@ impl Attachment {
 
     /// Frees the pages of former lives that nobody can write any more; how many that were.
     pub(crate) fn look_again(&self, holders: &LeaseTable) -> usize {
-        if forked() {
+        if !self.companion.is_mapped() {
             return 0;
         }
         let mut past = self.past();
@@ -131,7 +174,7 @@ impl Attachment {
 
     /// Notes that pages are lent to a claim, before its gate opens.
     pub(crate) fn note_owner(&self, pages: &[u32], claim: ClaimNo) {
-        if forked() {
+        if !self.companion.is_mapped() {
             return;
         }
         for owner in pages.iter().filter_map(|p| self.companion.owner(*p)) {
@@ -142,7 +185,7 @@ impl Attachment {
 
     /// Notes that they are not any more: the gate is closed and empty, or its writer dead.
     pub(crate) fn clear_owner(&self, pages: &[u32], claim: ClaimNo) {
-        if forked() {
+        if !self.companion.is_mapped() {
             return;
         }
         for owner in pages.iter().filter_map(|p| self.companion.owner(*p)) {
@@ -157,7 +200,7 @@ impl Attachment {
 
     /// Lets this life use claim numbers below `below`.
     pub(crate) fn reserve_claims(&self, below: u64) {
-        if !forked() {
+        if self.companion.is_mapped() {
             self.companion.reserve_claims(below);
         }
     }
@@ -176,7 +219,10 @@ impl Attachment {
             SharedMemory::of_file(file.into(), bytes, &what, &SharedOptions::default())
         });
         match made {
-            Ok(memory) => Ok(self.until_dropped(memory, entry)),
+            Ok(memory) => {
+                memory.beside().add(self, entry);
+                Ok(memory)
+            }
             Err(why) => {
                 self.companion.remove_table(&entry);
                 Err(why)
@@ -187,16 +233,41 @@ impl Attachment {
     /// Records a table that lies beside another pool, so that it is found from here too.
     pub(crate) fn link_table(
         self: &Arc<Self>,
-        memory: SharedMemory,
+        table: &SharedMemory,
         writer: &ProcessId,
-    ) -> Result<SharedMemory, SharedError> {
-        let entry = self.record(writer, memory.len())?;
+    ) -> Result<(), SharedError> {
+        let entry = self.record(writer, table.len())?;
         let path = self.companion.table_path(entry.number);
-        match file::link(memory.fd(), &path) {
-            Ok(()) => Ok(self.until_dropped(memory, entry)),
+        match file::link(table.fd(), &path) {
+            Ok(()) => {
+                table.beside().add(self, entry);
+                Ok(())
+            }
             Err(why) => {
                 self.companion.remove_table(&entry);
                 Err(why)
+            }
+        }
+    }
+
+    /// Whether pages of this pool may be lent through gates of this table: it is recorded here, or is
+    /// now, without its file. In the latter case the next life sees who may be writing and not where,
+    /// and waits for its death.
+    pub(crate) fn knows(self: &Arc<Self>, table: &SharedMemory, writer: &ProcessId) -> bool {
+        if !self.companion.is_mapped() {
+            return false;
+        }
+        if table.beside().has(self) {
+            return true;
+        }
+        match self.record(writer, 0) {
+            Ok(entry) => {
+                table.beside().add(self, entry);
+                true
+            }
+            Err(why) => {
+                tracing::error!(%why, "pages are not lent to a peer on this host");
+                false
             }
         }
     }
@@ -205,18 +276,6 @@ impl Attachment {
         // One at a time.
         let _past = self.past();
         self.companion.add_table(bytes as u64, writer)
-    }
-
-    fn until_dropped(self: &Arc<Self>, memory: SharedMemory, entry: TableEntry) -> SharedMemory {
-        let this = Arc::clone(self);
-        memory.on_drop(move || {
-            let mut table = OldTable::open(&this.companion, entry);
-            if table.is_quiet() {
-                this.companion.remove_table(&entry);
-            } else {
-                this.past().tables.push(table);
-            }
-        })
     }
 
     fn past(&self) -> MutexGuard<'_, Past> {
@@ -239,7 +298,10 @@ impl Past {
     fn of(companion: &Companion) -> Past {
         let entries = companion.tables();
         let mut past = Past {
-            tables: entries.into_iter().map(|e| OldTable::open(companion, e)).collect(),
+            tables: entries
+                .into_iter()
+                .map(|e| OldTable::open(companion, e))
+                .collect(),
             unfound: Vec::new(),
         };
         // Numbers are used once, so each has one slot at most.
@@ -250,7 +312,9 @@ impl Past {
             }
         }
         for page in 0..companion.pages() {
-            let owner = companion.owner(page).map_or(0, |o| o.load(Ordering::Acquire));
+            let owner = companion
+                .owner(page)
+                .map_or(0, |o| o.load(Ordering::Acquire));
             match slots.get(&owner) {
                 _ if owner == 0 => {}
                 Some((table, slot)) => past.tables[*table].pages.push((page, owner, *slot)),
@@ -307,7 +371,11 @@ impl Past {
 
     /// Who may still write, in words.
     fn writers(&self) -> Option<String> {
-        let pids: Vec<_> = self.tables.iter().map(|t| t.entry.writer.pid.to_string()).collect();
+        let pids: Vec<_> = self
+            .tables
+            .iter()
+            .map(|t| t.entry.writer.pid.to_string())
+            .collect();
         (!pids.is_empty()).then(|| format!("process {}", pids.join(", ")))
     }
 }
@@ -315,17 +383,30 @@ impl Past {
 impl OldTable {
     fn open(companion: &Companion, entry: TableEntry) -> OldTable {
         let path = companion.table_path(entry.number);
+        if entry.bytes == 0 {
+            // It was never here: see `Attachment::knows`.
+            return OldTable::unread(entry);
+        }
         let opened = file::open(&path, false)
             .and_then(|file| SharedMemory::receive_file(file.into(), entry.bytes as usize));
         let memory = match opened {
             Ok(memory) => TableMemory::open(memory)
-                .inspect_err(|why| tracing::warn!(path = %path.display(), %why, "an old gate table"))
+                .inspect_err(
+                    |why| tracing::warn!(path = %path.display(), %why, "an old gate table"),
+                )
                 .ok(),
             Err(why) => {
                 tracing::warn!(%why, "an old gate table cannot be read");
                 None
             }
         };
+        OldTable {
+            memory,
+            ..OldTable::unread(entry)
+        }
+    }
+
+    fn unread(entry: TableEntry) -> OldTable {
         let writer = match entry.writer.look() {
             Life::Dead => WriterLife::Dead,
             Life::Alive(fd) => WriterLife::Alive(fd),
@@ -333,7 +414,7 @@ impl OldTable {
         };
         OldTable {
             entry,
-            memory,
+            memory: None,
             writer,
             pages: Vec::new(),
         }

@@ -9,7 +9,11 @@ impl Dir {
     pub(super) fn new() -> Dir {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let shm = Path::new("/dev/shm");
-        let root = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
+        let root = if shm.is_dir() {
+            shm.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = root.join(format!("kvroom-test-{}-{n}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();

@@ -14,7 +14,11 @@ fn from_file(path: &Path) -> Result<Pool, PoolError> {
     from_file_with(path, layout(Order::LayersFirst), &FileOptions::default())
 }
 
-fn from_file_with(path: &Path, layout: PoolLayout, options: &FileOptions) -> Result<Pool, PoolError> {
+fn from_file_with(
+    path: &Path,
+    layout: PoolLayout,
+    options: &FileOptions,
+) -> Result<Pool, PoolError> {
     // SAFETY: the file is one of this test's own, which shortens no pool that lives.
     unsafe { Pool::from_file(layout, path, options) }
 }
@@ -46,7 +50,10 @@ fn a_file_that_the_caller_has_is_a_pool_with_what_is_in_it() {
     let after = fs::read(&path).unwrap();
     let at = at(2, 5) as usize;
     assert_eq!(after.len() as u64, BYTES + 100);
-    assert_eq!((&after[at..at + 16], &after[at + 16..]), (&[3; 16][..], &vec![9; BYTES as usize + 100 - at - 16][..]));
+    assert_eq!(
+        (&after[at..at + 16], &after[at + 16..]),
+        (&[3; 16][..], &vec![9; BYTES as usize + 100 - at - 16][..])
+    );
 }
 
 #[test]
@@ -54,8 +61,14 @@ fn a_file_is_made_only_if_that_is_wanted_and_then_for_this_user_alone() {
     let dir = Dir::new();
     let path = dir.path("kv");
     let none = why(from_file(&path));
-    assert!(matches!(none, SharedError::System { call: "open", .. }), "{none}");
-    assert!(none.to_string().contains(&path.display().to_string()), "{none}");
+    assert!(
+        matches!(none, SharedError::System { call: "open", .. }),
+        "{none}"
+    );
+    assert!(
+        none.to_string().contains(&path.display().to_string()),
+        "{none}"
+    );
     assert_eq!(dir.names(), [""; 0]);
     let pool = from_file_with(&path, layout(Order::LayersFirst), &create()).unwrap();
     assert_eq!(seen(&pool, 0, 0), [0; 16]);
@@ -72,10 +85,21 @@ fn a_file_that_is_too_small_is_an_error_with_path_and_sizes_and_stays_as_it_is()
     let path = dir.path("kv");
     for found in [0, 1, BYTES - 1] {
         fs::write(&path, vec![1; found as usize]).unwrap();
-        let options = if found == 0 { FileOptions::default() } else { create() };
+        let options = if found == 0 {
+            FileOptions::default()
+        } else {
+            create()
+        };
         let refused = why(from_file_with(&path, layout(Order::LayersFirst), &options));
         let what = path.display().to_string();
-        assert_eq!(refused, SharedError::TooSmall { what, needed: BYTES, found });
+        assert_eq!(
+            refused,
+            SharedError::TooSmall {
+                what,
+                needed: BYTES,
+                found
+            }
+        );
         assert_eq!(fs::metadata(&path).unwrap().len(), found);
     }
     assert_eq!(dir.names(), ["kv"], "nothing was put beside it");
@@ -162,7 +186,15 @@ fn a_full_filesystem_is_an_error_and_no_signal() {
     let script = "mount -t tmpfs -o size=1m none \"$1\" || { echo @unable; exit 0; }; exec \"$2\" --exact \
                   memory::tests::file_pools::in_a_small_filesystem --ignored --nocapture";
     let ran = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
+        .args([
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            script,
+            "sh",
+        ])
         .arg(&mount)
         .arg(std::env::current_exe().unwrap())
         .env("KVROOM_TEST_DIR", &mount)
@@ -176,7 +208,10 @@ fn a_full_filesystem_is_an_error_and_no_signal() {
     if said.contains("@unable") || errors.contains("unshare") {
         return skip(&format!("a mount of its own: {errors}"));
     }
-    assert!(output.status.success() && said.contains("@refused"), "{said}\n{errors}");
+    assert!(
+        output.status.success() && said.contains("@refused"),
+        "{said}\n{errors}"
+    );
 }
 
 #[test]
@@ -188,8 +223,17 @@ fn one_runtime_at_a_time_has_the_pool() {
     drop(pool);
     let pid = std::process::id();
     let taken = why(from_file(&path));
-    assert_eq!(taken, SharedError::Attached { path: path.clone(), pid });
-    assert!(taken.to_string().contains(&format!("process {pid}")), "{taken}");
+    assert_eq!(
+        taken,
+        SharedError::Attached {
+            path: path.clone(),
+            pid
+        }
+    );
+    assert!(
+        taken.to_string().contains(&format!("process {pid}")),
+        "{taken}"
+    );
     drop(lease);
     from_file(&path).unwrap();
 }
@@ -200,7 +244,10 @@ fn a_child_of_fork_neither_ends_the_hold_nor_keeps_it() {
     let path = dir.path("kv");
     let pool = from_file_with(&path, layout(Order::LayersFirst), &create()).unwrap();
     let child = super::shared_pools::stopped_child();
-    assert!(matches!(why(from_file(&path)), SharedError::Attached { .. }));
+    assert!(matches!(
+        why(from_file(&path)),
+        SharedError::Attached { .. }
+    ));
     drop(pool);
     // The child has the open file still; the pool was let go of all the same.
     drop(from_file(&path).unwrap());
@@ -215,13 +262,19 @@ fn a_strange_file_in_the_companions_place_is_refused_and_left_alone() {
     for strange in [vec![7; 100], vec![7; 20_000]] {
         fs::write(&beside, &strange).unwrap();
         let refused = why(from_file(&path));
-        assert!(matches!(refused, SharedError::Companion { .. }), "{refused}");
+        assert!(
+            matches!(refused, SharedError::Companion { .. }),
+            "{refused}"
+        );
         assert!(refused.to_string().contains("kv.kvroom"), "{refused}");
         assert_eq!(fs::read(&beside).unwrap(), strange);
     }
     fs::remove_file(&beside).unwrap();
     symlink(&path, &beside).unwrap();
-    assert!(matches!(why(from_file(&path)), SharedError::NotAFile { .. }));
+    assert!(matches!(
+        why(from_file(&path)),
+        SharedError::NotAFile { .. }
+    ));
 }
 
 #[test]
@@ -244,9 +297,16 @@ fn claim_numbers_go_on_and_the_layout_may_change_when_nothing_is_lent() {
         pages: 4096,
         ..layout(Order::PagesFirst)
     };
-    fs::File::options().write(true).open(&path).unwrap().set_len(3 * 4096 * 16).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(3 * 4096 * 16)
+        .unwrap();
     let pool = from_file_with(&path, other.clone(), &FileOptions::default()).unwrap();
-    pool.attachment().unwrap().note_owner(&[4095], ClaimNo(1001));
+    pool.attachment()
+        .unwrap()
+        .note_owner(&[4095], ClaimNo(1001));
     assert_eq!(pool.attachment().unwrap().first_claim(), 1000);
     drop(pool);
     drop(from_file_with(&path, other, &FileOptions::default()).unwrap());

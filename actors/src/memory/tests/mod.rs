@@ -6,6 +6,7 @@ mod gates;
 mod jobs;
 mod leases;
 mod past_lives;
+mod ring;
 mod shared_gates;
 mod shared_pools;
 mod table_model;

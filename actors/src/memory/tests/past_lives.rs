@@ -62,7 +62,11 @@ impl Other {
         let mut line = String::new();
         loop {
             line.clear();
-            assert_ne!(self.says.read_line(&mut line).unwrap(), 0, "it ended before it said {word}");
+            assert_ne!(
+                self.says.read_line(&mut line).unwrap(),
+                0,
+                "it ended before it said {word}"
+            );
             if let Some(said) = line.trim().strip_prefix('@') {
                 assert_eq!(said, word);
                 return;
@@ -106,26 +110,34 @@ fn wait() {
 #[ignore = "run by other tests as a process of its own"]
 fn another_process() {
     let var = |name| std::env::var(name).unwrap();
-    let (path, more) = (PathBuf::from(var("KVROOM_TEST_PATH")), var("KVROOM_TEST_MORE"));
+    let (path, more) = (
+        PathBuf::from(var("KVROOM_TEST_PATH")),
+        var("KVROOM_TEST_MORE"),
+    );
     match var("KVROOM_TEST_ROLE").as_str() {
-        "life" => life(&path, more.parse().unwrap()),
+        "life" => life(&path, more.parse().unwrap(), false),
+        "late" => life(&path, more.parse().unwrap(), true),
         "writer" => writer(&path),
         role => panic!("{role}"),
     }
 }
 
-/// A runtime that has the pool, and lends pages 1 and 2 to a claim that process `writer` serves.
-fn life(path: &Path, writer: u32) {
+/// A runtime that has the pool, and lends pages 1 and 2 to a claim that process `writer` serves; its
+/// gates were made before it had the pool, if it came `late`.
+fn life(path: &Path, writer: u32, late: bool) {
     let pool = from_file(path).unwrap();
     pool.attachment().unwrap().reserve_claims(100);
     let id = ProcessId::of(writer).unwrap();
     let bytes = TableMemory::bytes_of(4);
-    let memory = gate_table([&pool], &id, bytes).unwrap().unwrap();
-    let table = TableMemory::create(memory, &id);
+    let memory = match late {
+        true => SharedMemory::create("gates", bytes, &SharedOptions::default()),
+        false => gate_table([&pool], &id, bytes).unwrap(),
+    };
+    let table = TableMemory::create(memory.unwrap(), &id);
     let gates = SharedGates::new(
-        table,
+        table.clone(),
         Arc::new(Writer::new(id.open().unwrap().unwrap())),
-        Some(Arc::new(NoteOwners)),
+        Some(Arc::new(NoteOwners::new(table))),
     );
     let mut lease = pool.lease_write(&[1, 2]).unwrap();
     let gate = open_shared(&gates, CLAIM, target(&mut lease, &Arc::default())).unwrap();
@@ -145,9 +157,16 @@ fn life(path: &Path, writer: u32) {
 fn writer(path: &Path) {
     wait();
     let table = PathBuf::from(format!("{}.kvroom.gates-1", path.display()));
-    let file = fs::File::options().read(true).write(true).open(table).unwrap();
+    let file = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(table)
+        .unwrap();
     let memory = SharedMemory::receive_file(file.into(), TableMemory::bytes_of(4)).unwrap();
-    let gates = RemoteGates::new(TableMemory::open(memory).unwrap(), Arc::new(Bell::new().unwrap()));
+    let gates = RemoteGates::new(
+        TableMemory::open(memory).unwrap(),
+        Arc::new(Bell::new().unwrap()),
+    );
     let inside = gates.enter(0, CLAIM).ok();
     say("inside");
     wait();
@@ -189,13 +208,32 @@ fn a_writer_that_is_stopped_inside_keeps_exactly_its_claims_pages_until_it_has_l
     let pid = Some(writer.pid());
     assert_eq!(pool.quarantined(), [waits(1, pid), waits(2, pid)]);
     assert_eq!(pool.look_again(), 0);
-    for refused in [pool.lease_read(&[0, 1]).unwrap_err(), pool.lease_write(&[0, 1]).unwrap_err()] {
+    for refused in [
+        pool.lease_read(&[0, 1]).unwrap_err(),
+        pool.lease_write(&[0, 1]).unwrap_err(),
+    ] {
         let holder = Holder::FormerLife;
-        assert_eq!(refused, LeaseError::Held { page: 1, position: 1, holder });
-        assert!(refused.to_string().contains("quarantined from a previous life"), "{refused}");
+        assert_eq!(
+            refused,
+            LeaseError::Held {
+                page: 1,
+                position: 1,
+                holder
+            }
+        );
+        assert!(
+            refused
+                .to_string()
+                .contains("quarantined from a previous life"),
+            "{refused}"
+        );
     }
     drop(pool.lease_write(&[0, 3, 4, 5, 6, 7]).unwrap());
-    assert_eq!(pool.leased_pages(), 0, "quarantined pages are nobody's lease");
+    assert_eq!(
+        pool.leased_pages(),
+        0,
+        "quarantined pages are nobody's lease"
+    );
     writer.signal(libc::SIGCONT);
     writer.go_on();
     writer.expect("left");
@@ -256,8 +294,15 @@ fn another_layout_is_not_taken_while_somebody_may_write() {
         unsafe { Pool::from_file(layout(Order::PagesFirst), &path, &options) }
     };
     let refused = other().unwrap_err().to_string();
-    assert!(refused.contains(&format!("process {}", writer.pid())), "{refused}");
-    assert_eq!(from_file(&path).unwrap().quarantined().len(), 2, "it told the one layout still");
+    assert!(
+        refused.contains(&format!("process {}", writer.pid())),
+        "{refused}"
+    );
+    assert_eq!(
+        from_file(&path).unwrap().quarantined().len(),
+        2,
+        "it told the one layout still"
+    );
     writer.kill();
     assert_eq!(other().unwrap().quarantined(), []);
 }
@@ -270,7 +315,10 @@ fn a_life_that_is_alive_keeps_the_pool_and_one_that_died_leaves_its_numbers() {
     life.expect("lent");
     let pid = life.pid();
     let taken = from_file(&path).unwrap_err();
-    assert!(matches!(&taken, PoolError::Shared { why: SharedError::Attached { pid: p, .. }, .. } if *p == pid), "{taken}");
+    assert!(
+        matches!(&taken, PoolError::Shared { why: SharedError::Attached { pid: p, .. }, .. } if *p == pid),
+        "{taken}"
+    );
     life.signal(libc::SIGSTOP);
     assert!(from_file(&path).is_err(), "one that is stopped is alive");
     life.kill();
@@ -293,32 +341,112 @@ fn a_life_that_ends_well_leaves_nothing_but_its_numbers() {
     life.expect("gone");
     assert_eq!(dir.names(), ["kv", "kv.kvroom"]);
     let pool = from_file(&path).unwrap();
-    assert_eq!((pool.quarantined(), pool.attachment().unwrap().first_claim()), (vec![], 100));
+    assert_eq!(
+        (pool.quarantined(), pool.attachment().unwrap().first_claim()),
+        (vec![], 100)
+    );
 }
 
 #[test]
 fn a_table_lies_beside_each_pool_that_outlives_the_process_and_goes_with_the_last_who_is_inside() {
     let dir = Dir::new();
-    let (kv, aux) = (from_file(&dir.path("kv")).unwrap(), from_file(&dir.path("aux")).unwrap());
+    let (kv, aux) = (
+        from_file(&dir.path("kv")).unwrap(),
+        from_file(&dir.path("aux")).unwrap(),
+    );
     let private = pool();
     let me = ProcessId::own().unwrap();
     let bytes = TableMemory::bytes_of(4);
     assert!(gate_table([&private], &me, bytes).is_none());
-    let memory = gate_table([&kv, &private, &aux], &me, bytes).unwrap().unwrap();
-    let both = ["aux", "aux.kvroom", "aux.kvroom.gates-1", "kv", "kv.kvroom", "kv.kvroom.gates-1"];
+    let memory = gate_table([&kv, &private, &aux], &me, bytes)
+        .unwrap()
+        .unwrap();
+    let both = [
+        "aux",
+        "aux.kvroom",
+        "aux.kvroom.gates-1",
+        "kv",
+        "kv.kvroom",
+        "kv.kvroom.gates-1",
+    ];
     assert_eq!(dir.names(), both);
-    let mapped = SharedMemory::receive_file(memory.fd().try_clone_to_owned().unwrap(), bytes).unwrap();
+    let mapped =
+        SharedMemory::receive_file(memory.fd().try_clone_to_owned().unwrap(), bytes).unwrap();
     let table = TableMemory::create(memory, &me);
-    let theirs = RemoteGates::new(TableMemory::open(mapped).unwrap(), Arc::new(Bell::new().unwrap()));
+    let theirs = RemoteGates::new(
+        TableMemory::open(mapped).unwrap(),
+        Arc::new(Bell::new().unwrap()),
+    );
     let writer = Arc::new(Writer::new(PidFd::own().unwrap()));
-    let gates = SharedGates::new(table, writer, Some(Arc::new(NoteOwners)));
+    let gates = SharedGates::new(
+        table.clone(),
+        writer,
+        Some(Arc::new(NoteOwners::new(table))),
+    );
     let mut lease = kv.lease_write(&[3]).unwrap();
     let gate = open_shared(&gates, CLAIM, target(&mut lease, &Arc::default())).unwrap();
     let inside = theirs.enter(gate.slot(), CLAIM).unwrap();
-    std::mem::forget(gate);
-    drop(gates);
+    // The session is over, and nobody waits for the gate.
+    drop((gate, gates));
+    assert_eq!((kv.look_again(), aux.look_again()), (0, 0));
     assert_eq!(dir.names(), both, "somebody is inside");
+    assert_eq!(kv.leased_pages(), 1);
     drop(inside);
-    // Nobody looks by itself; the next life would.
-    drop((lease, kv, aux, theirs));
+    assert_eq!((kv.look_again(), aux.look_again()), (0, 0));
+    assert_eq!(dir.names(), ["aux", "aux.kvroom", "kv", "kv.kvroom"]);
+}
+
+#[test]
+fn a_pool_that_came_after_the_table_waits_for_the_writers_death() {
+    let dir = Dir::new();
+    let path = dir.path("kv");
+    let mut writer = Other::start("writer", &path, "");
+    let mut life = Other::start("late", &path, &writer.pid().to_string());
+    life.expect("lent");
+    assert_eq!(dir.names(), ["kv", "kv.kvroom"]);
+    life.kill();
+    let pool = from_file(&path).unwrap();
+    // Its gate was in memory that died with it: nobody sees whether somebody is inside.
+    assert_eq!(pool.quarantined(), [waits(1, None), waits(2, None)]);
+    assert_eq!(pool.look_again(), 0);
+    writer.kill();
+    assert_eq!(pool.look_again(), 2);
+}
+
+#[test]
+fn numbers_of_claims_are_written_before_they_are_used() {
+    let dir = Dir::new();
+    let (one, two) = (
+        from_file(&dir.path("one")).unwrap(),
+        from_file(&dir.path("two")).unwrap(),
+    );
+    let numbers = ClaimNumbers::new([&pool()]);
+    assert_eq!((numbers.take(), numbers.take()), (ClaimNo(1), ClaimNo(2)));
+    let first = |pool: &Pool| pool.attachment().unwrap().first_claim();
+    numbers.add_pool(&one);
+    let number = numbers.take();
+    assert!(number == ClaimNo(3) && first(&one) > number.0);
+    // Another pool has seen more.
+    two.attachment().unwrap().reserve_claims(1 << 40);
+    numbers.add_pool(&two);
+    let number = numbers.take();
+    assert_eq!(number, ClaimNo(1 << 40));
+    assert!(first(&one) > number.0 && first(&two) > number.0);
+    let written = first(&one);
+    while numbers.take().0 < written {}
+    assert!(
+        first(&one) > written && first(&two) > written,
+        "another block"
+    );
+    drop(one);
+    while numbers.take().0 < first(&two) - 1 {}
+    numbers.take();
+    assert!(
+        from_file(&dir.path("one"))
+            .unwrap()
+            .attachment()
+            .unwrap()
+            .first_claim()
+            > written
+    );
 }

@@ -128,6 +128,8 @@ fn in_a_child_of_fork_leases_are_refused_and_nothing_is_touched() {
         pool.observe(0, 0, &mut [0; 16]),
         Err(PoolError::Forked { .. })
     )));
+    // What the child makes is its own.
+    assert!(in_child(|| shared().lease_write(&[0]).is_ok()));
     // Dropping in the child unmaps nothing, and gives nothing back here.
     assert!(in_child(move || {
         drop((lease, pool));
