@@ -389,9 +389,6 @@ async fn node(
             listen: listen.into_iter().map(str::to_owned).collect(),
             ..setup.net.net()
         });
-    if let Some(spin) = setup.net.spin() {
-        builder = builder.spin(spin);
-    }
     if setup.link == Link::Local {
         builder = builder.hub(hub);
     }

@@ -88,9 +88,6 @@ async fn start(args: &NodeArgs, key: Option<ClusterKey>, pools: &[Pool]) -> Resu
             key,
             ..args.net.net()
         });
-    if let Some(spin) = args.net.spin() {
-        builder = builder.spin(spin);
-    }
     if let Some(shards) = args.shards {
         builder = builder.shards(usize::from(shards));
     }
