@@ -139,6 +139,7 @@ impl Drop for Listed {
 
 /// Something happened on this thread: it stays awake for as long as it was told to.
 pub(crate) fn stay_awake() {
+    super::drive::happened();
     AWAKE.with(Awake::stay);
 }
 
