@@ -3,11 +3,10 @@
 use crate::memory::ring::RING_BYTES;
 use crate::memory::ring_cursor::{BadCursor, Consumer, Producer, Words};
 use crate::memory::{
-    RingError, RingMemory, RingReader, RingSide, RingWriter, SharedMemory, SharedOptions,
+    HugePages, RingError, RingMemory, RingReader, RingSide, RingWriter, SharedMemory, SharedOptions,
 };
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 struct End {
@@ -15,8 +14,13 @@ struct End {
     reader: RingReader,
 }
 
+const PLAIN: SharedOptions = SharedOptions {
+    huge: HugePages::Off,
+    numa_node: None,
+};
+
 fn memory() -> SharedMemory {
-    SharedMemory::create("ring", RingMemory::bytes(), &SharedOptions::default()).unwrap()
+    SharedMemory::create("ring", RingMemory::bytes(), &PLAIN).unwrap()
 }
 
 fn again(memory: &SharedMemory) -> SharedMemory {
@@ -92,7 +96,7 @@ fn against_a_queue(writer: &mut RingWriter, reader: &mut RingReader, ops: &[Op])
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn both_directions_are_queues(
