@@ -6,6 +6,8 @@
 //! shown with protocols that are broken on purpose; there the sleeper only says whether it would sleep,
 //! since loom ends the process when several threads are stuck.
 #![allow(unsafe_code)] // Looks into loom's cells, as a ring does into its bytes.
+#![allow(clippy::unwrap_used)] // Tests and their helpers.
+#![allow(clippy::duplicate_mod)] // The file as it is, and with a broken fence.
 
 /// As it is.
 #[path = "."]
