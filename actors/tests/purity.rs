@@ -100,6 +100,7 @@ const UNSAFE: &[&str] = &[
     "actors/src/runtime/readable.rs",
     "actors/tests/loom_gate.rs",
     "actors/tests/loom_leases.rs",
+    "actors/tests/loom_ring.rs",
 ];
 
 #[test]
