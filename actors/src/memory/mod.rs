@@ -79,7 +79,7 @@ pub(crate) use shared_table::{Lending, SharedGates, TableError, TableMemory, Wri
 pub(crate) use socket::{MAX_RANGES, PoolRange, SocketError, read_plain};
 pub(crate) use stream::choice::measure_in_background;
 pub use stream::choice::{CopyFacts, CopyMode, copy_facts, measure_copies, set_copy_mode};
-pub use stream::{Measured, Sample};
+pub use stream::{CopyMeasurement, CopySample};
 pub(crate) use table::open_shared;
 pub use table::{
     Closing, GateClosed, GateTable, GatesExhausted, Inside, NotOpened, OpenError, OpenGate,
