@@ -74,8 +74,8 @@ pub use kvroom_actors::memory::{
 pub use kvroom_actors::reason::{Code, Reason, Side};
 pub use kvroom_actors::room::{Outcome, StateName};
 pub use kvroom_actors::runtime::{
-    ClusterKey, ConnectError, Cpus, Driver, KeyTooShort, LocalHub, Net, NodeError, PeerState, PinError,
-    Pinning, PoolChangeError, cpus_of_this_thread,
+    ClusterKey, ConnectError, Cpus, Driver, KeyTooShort, LocalHub, Net, NodeError, PeerState,
+    PinError, Pinning, PoolChangeError, cpus_of_this_thread,
 };
 pub use kvroom_actors::supervisor::spent::Spent;
 pub use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};
