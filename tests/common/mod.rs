@@ -9,8 +9,8 @@
 use kvroom::actors::copy::plant::{Brake, Plant};
 use kvroom::actors::supervisor::actor::Inbound;
 use kvroom::{
-    Chunk, Code, Deadlines, Fabric, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool, PoolKind,
-    PoolLayout, PushedChunk, ReadLease, ReceiveRoom, RoomId, SendRoom, WriteLease,
+    Chunk, Code, Deadlines, Fabric, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool,
+    PoolKind, PoolLayout, PushedChunk, ReadLease, ReceiveRoom, RoomId, SendRoom, WriteLease,
 };
 use std::future::Future;
 use std::path::PathBuf;
@@ -65,6 +65,16 @@ pub(crate) enum Over {
     Unix,
     /// A Unix socket and shared pools: what nodes of one host find out by themselves.
     Shm,
+}
+
+impl Over {
+    /// A pool of the kind that is needed.
+    pub(crate) fn pool(self, layout: PoolLayout) -> Pool {
+        match self {
+            Over::Shm => Pool::shared(layout).unwrap(),
+            Over::Local | Over::Tcp | Over::Unix => Pool::owned(layout).unwrap(),
+        }
+    }
 }
 
 /// Makes four tests of each of these functions, one for each [`Over`]: `local::name`, `tcp::name`,
@@ -148,10 +158,7 @@ pub(crate) struct Side {
 
 impl Side {
     pub(crate) async fn start(hub: &LocalHub, name: &str, setup: &Setup, brake: &Brake) -> Side {
-        let pool = match setup.over {
-            Over::Shm => Pool::shared(setup.layout.clone()).unwrap(),
-            _ => Pool::owned(setup.layout.clone()).unwrap(),
-        };
+        let pool = setup.over.pool(setup.layout.clone());
         let (plant, brake) = (setup.plant, brake.clone());
         let mut net = setup.net.clone();
         match setup.over {

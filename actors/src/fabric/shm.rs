@@ -115,18 +115,18 @@ impl ShmClaim {
         };
         #[cfg(feature = "plant")]
         crate::copy::plant::inside_a_gate();
-        let mut landed = 0;
-        while landed == 0 || budget - landed >= cell {
-            let Some(run) = plan.next_piece(budget - landed) else {
+        let mut copying = inside.copier((&*to.pool, &*to.pages), source);
+        let mut given = 0;
+        while given == 0 || budget - given >= cell {
+            let Some(run) = plan.next_piece(budget - given) else {
                 break;
             };
-            let pages = (&*to.pool, &*to.pages);
-            if let Err(error) = inside.copy_from(pages, run.dst, source, run.src, run.bytes) {
-                return (landed, Some(Fact::Errored(error.to_string())));
+            if let Err(error) = copying.copy(run.dst, run.src, run.bytes) {
+                return (copying.finish(), Some(Fact::Errored(error.to_string())));
             }
-            landed += run.bytes;
+            given += run.bytes;
         }
-        (landed, None)
+        (copying.finish(), None)
     }
 }
 

@@ -15,12 +15,13 @@
 #![allow(unsafe_code)] // The copy into a mapping of the peer's pool.
 
 use super::bell::Bell;
-use super::copy::{CopyError, End, copy, lent};
+use super::copy::{CopyError, End, lent};
 use super::gate::{Left, Refused};
 use super::held::covers;
 use super::pool::pages_of;
 use super::shared::SharedMemory;
 use super::shared_table::TableMemory;
+use super::stream::{Copier, Unfenced};
 use super::ticket::Ticket;
 use crate::ids::ClaimNo;
 use kvroom_kernels::layout::PoolLayout;
@@ -100,10 +101,13 @@ impl RemoteGates {
         let shared = self.table.slot(slot).ok_or(Refused::NoSuchSlot)?;
         shared.gate.enter(number.0)?;
         Ok(RemoteInside {
-            gates: self,
-            slot,
-            number: number.0,
-            on_this_thread: PhantomData,
+            unfenced: Unfenced::default(),
+            entered: RemoteEntered {
+                gates: self,
+                slot,
+                number: number.0,
+                on_this_thread: PhantomData,
+            },
         })
     }
 }
@@ -118,6 +122,12 @@ impl fmt::Debug for RemoteGates {
 
 /// A writer inside a gate of a peer. Held for one bounded piece, on one thread; dropping it leaves.
 pub(crate) struct RemoteInside<'g> {
+    /// Before `entered`, so that its fence comes before the gate is left.
+    unfenced: Unfenced,
+    entered: RemoteEntered<'g>,
+}
+
+struct RemoteEntered<'g> {
     gates: &'g RemoteGates,
     slot: u32,
     number: u64,
@@ -130,14 +140,62 @@ impl RemoteInside<'_> {
     /// # Errors
     ///
     /// [`CopyError`]; nothing was copied.
+    #[cfg(test)]
     pub(crate) fn copy_from(
         &self,
-        (pool, pages): (&RemotePool, &[u32]),
+        to: (&RemotePool, &[u32]),
         offset: u64,
         source: &Ticket,
         source_offset: u64,
         bytes: u64,
     ) -> Result<(), CopyError> {
+        self.copier(to, source).copy(offset, source_offset, bytes)
+    }
+
+    /// As [`super::Inside::copier`], into the peer's pool, of which the claim names `pages`.
+    pub(crate) fn copier<'a>(
+        &'a self,
+        (pool, pages): (&'a RemotePool, &'a [u32]),
+        source: &'a Ticket,
+    ) -> RemoteCopying<'a> {
+        RemoteCopying {
+            entered: &self.entered,
+            pool,
+            pages,
+            source,
+            copier: Copier::new(&self.unfenced),
+            pieces: 0,
+            bytes: 0,
+        }
+    }
+}
+
+/// As [`super::Copying`], into a pool of a peer.
+#[must_use = "what it copied is counted when it is finished"]
+pub(crate) struct RemoteCopying<'a> {
+    entered: &'a RemoteEntered<'a>,
+    pool: &'a RemotePool,
+    pages: &'a [u32],
+    /// Keeps the source for as long as a range may wait.
+    source: &'a Ticket,
+    copier: Copier<'a>,
+    pieces: u64,
+    bytes: u64,
+}
+
+impl RemoteCopying<'_> {
+    /// Copies one range, perhaps together with the next one.
+    ///
+    /// # Errors
+    ///
+    /// [`CopyError`]; nothing of this range was copied.
+    pub(crate) fn copy(
+        &mut self,
+        offset: u64,
+        source_offset: u64,
+        bytes: u64,
+    ) -> Result<(), CopyError> {
+        let (pool, source) = (self.pool, self.source);
         let Some(from) = source.source() else {
             unreachable!("a ticket has its source until it is dropped");
         };
@@ -152,7 +210,7 @@ impl RemoteInside<'_> {
         };
         if bytes > 0 {
             let wanted = pages_of(&pool.layout, offset..offset + bytes);
-            covers(pages, wanted, &source.target_cursor)
+            covers(self.pages, wanted, &source.target_cursor)
                 .map_err(|page| CopyError::NotLent { end, page })?;
         }
         let (from, _) = lent(
@@ -163,31 +221,45 @@ impl RemoteInside<'_> {
             &source.source_cursor,
         )?;
         // SAFETY:
-        // - Both ranges lie within their mappings, which the pool and the view keep. They are mappings
-        //   of their own, so the addresses do not overlap.
+        // - Both ranges lie within their mappings, which the pool and the view keep; pool, ticket and
+        //   guard are borrowed for as long as this exists, and dropping this flushes. They are
+        //   mappings of their own, so the addresses do not overlap.
         // - Source: held for reading while the ticket lives; nobody writes it.
         // - Destination: memory of another process, of which this one makes no references. The peer
         //   lent these pages to the claim whose gate this is inside of, and makes no reference to them
         //   until that is closed and empty; other writers of the claim have other cells.
-        unsafe { copy(from, to, len) };
-        if let Some(slot) = self.gates.table.slot(self.slot) {
-            // Relaxed: leaving releases.
-            slot.pieces.fetch_add(1, Ordering::Relaxed);
-            slot.bytes.fetch_add(bytes, Ordering::Relaxed);
-        }
+        unsafe { self.copier.copy(from, to, len) };
+        self.pieces += 1;
+        self.bytes += bytes;
         Ok(())
+    }
+
+    /// All of it is copied; gives how many bytes that were.
+    pub(crate) fn finish(self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for RemoteCopying<'_> {
+    fn drop(&mut self) {
+        self.copier.flush();
+        if let Some(slot) = self.entered.gates.table.slot(self.entered.slot) {
+            // Relaxed: leaving releases.
+            slot.pieces.fetch_add(self.pieces, Ordering::Relaxed);
+            slot.bytes.fetch_add(self.bytes, Ordering::Relaxed);
+        }
     }
 }
 
 impl fmt::Debug for RemoteInside<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RemoteInside")
-            .field("number", &self.number)
+            .field("number", &self.entered.number)
             .finish_non_exhaustive()
     }
 }
 
-impl Drop for RemoteInside<'_> {
+impl Drop for RemoteEntered<'_> {
     fn drop(&mut self) {
         let Some(slot) = self.gates.table.slot(self.slot) else {
             return;

@@ -14,6 +14,7 @@
 use super::gate::{OpenRefused, Refused};
 use super::shared_table::{SharedGates, SharedOwner, WriterDead};
 use super::slots::{Entered, NotOpened as SlotNotOpened, Occupant, Owner, Slots};
+use super::stream::Unfenced;
 use super::target::{Doorbell, Landed, Target};
 use crate::ids::ClaimNo;
 use std::fmt;
@@ -113,6 +114,7 @@ impl GateTable {
     /// [`Refused`]: the claim's gate is closed, or the slot is not (or not any more) that claim's.
     pub fn enter(&self, slot: u32, number: ClaimNo) -> Result<Inside<'_>, Refused> {
         Ok(Inside {
+            unfenced: Unfenced::default(),
             entered: self.slots.enter(slot, number.0)?,
         })
     }
@@ -324,6 +326,8 @@ impl GateClosed {
 /// must_be_send::<kvroom_actors::memory::Inside<'static>>();
 /// ```
 pub struct Inside<'t> {
+    /// Before `entered`, so that its fence comes before the gate is left.
+    unfenced: Unfenced,
     entered: Entered<'t, Target>,
 }
 
@@ -336,6 +340,11 @@ impl Inside<'_> {
     /// Whose gate it is.
     pub fn number(&self) -> ClaimNo {
         ClaimNo(self.entered.number())
+    }
+
+    /// What must be fenced before this leaves.
+    pub(super) fn unfenced(&self) -> &Unfenced {
+        &self.unfenced
     }
 }
 

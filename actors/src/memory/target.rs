@@ -179,7 +179,11 @@ impl Target {
     }
 
     pub(crate) fn count(&self, bytes: u64) {
-        self.pieces.fetch_add(1, Ordering::Relaxed);
+        self.count_pieces(1, bytes);
+    }
+
+    pub(crate) fn count_pieces(&self, pieces: u64, bytes: u64) {
+        self.pieces.fetch_add(pieces, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
