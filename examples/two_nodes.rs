@@ -42,7 +42,10 @@ fn pool(name: &str, kind: PoolKind, fabric: Fabric) -> Result<Pool> {
 async fn start(name: &str, hub: &LocalHub, fabric: Fabric, address: Option<&str>) -> Result<Side> {
     let (kv, aux) = (PoolKind::Kv, PoolKind::Aux);
     let (kv, aux) = (pool("kv", kv, fabric)?, pool("aux", aux, fabric)?);
-    let mut node = Node::builder(name).hub(hub).pool(kv.clone()).pool(aux.clone());
+    let mut node = Node::builder(name)
+        .hub(hub)
+        .pool(kv.clone())
+        .pool(aux.clone());
     if let Some(address) = address {
         node = node.listen(address);
     }
