@@ -25,9 +25,7 @@ struct Side {
 }
 
 fn pool(name: &str, kind: PoolKind, fabric: Fabric) -> Result<Pool> {
-    let shared = fabric == Fabric::Shm; // nodes of one host find out by themselves that they can
-    let make = if shared { Pool::shared } else { Pool::owned };
-    Ok(make(PoolLayout {
+    fabric.pool(PoolLayout {
         name: name.into(),
         kind,
         order: Order::LayersFirst,
@@ -35,17 +33,15 @@ fn pool(name: &str, kind: PoolKind, fabric: Fabric) -> Result<Pool> {
         pages: 64,
         page_bytes: 16 << 10,
         page_tokens: 16,
-    })?)
+    })
 }
 
 /// Found in the hub; and at the address, if there is one.
 async fn start(name: &str, hub: &LocalHub, fabric: Fabric, address: Option<&str>) -> Result<Side> {
-    let (kv, aux) = (PoolKind::Kv, PoolKind::Aux);
-    let (kv, aux) = (pool("kv", kv, fabric)?, pool("aux", aux, fabric)?);
-    let mut node = Node::builder(name)
-        .hub(hub)
-        .pool(kv.clone())
-        .pool(aux.clone());
+    let kv = pool("kv", PoolKind::Kv, fabric)?;
+    let aux = pool("aux", PoolKind::Aux, fabric)?;
+    let mut node = Node::builder(name).hub(hub);
+    node = node.pool(kv.clone()).pool(aux.clone());
     if let Some(address) = address {
         node = node.listen(address);
     }
@@ -105,9 +101,7 @@ async fn decode(Side { node, kv, aux }: &Side, prefill: &Peer) -> Result<()> {
         return Err(format!("{outcome}; every byte right: {row_right}").into());
     }
     let over = prefill.fabric().ok_or("no session")?;
-    println!(
-        "{outcome}: {landed} bytes over {over} in {took:.1?}, every byte verified, {proofs:?}"
-    );
+    println!("{outcome}: {landed} bytes in {took:.1?} ({over}), every byte verified, {proofs:?}");
 
     let lease = back.leases.remove(0); // proven quiet, so it may be lent again
     let room = node.receive(RoomId(2)).from(prefill).into(lease);

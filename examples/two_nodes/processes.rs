@@ -2,7 +2,7 @@
 
 use super::{Result, Side, decode, prefill, start, together};
 use clap::{Parser, Subcommand, ValueEnum};
-use kvroom::LocalHub;
+use kvroom::{LocalHub, Pool, PoolLayout};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
@@ -48,6 +48,16 @@ enum Alone {
         #[arg(long, value_enum, default_value = "tcp")]
         fabric: Fabric,
     },
+}
+
+impl Fabric {
+    /// Nodes of one host find out by themselves that they can share memory, if a pool is made for it.
+    pub(super) fn pool(self, layout: PoolLayout) -> Result<Pool> {
+        match self {
+            Fabric::Shm => Ok(Pool::shared(layout)?),
+            Fabric::Local | Fabric::Tcp => Ok(Pool::owned(layout)?),
+        }
+    }
 }
 
 /// Does what the command line says.
