@@ -86,6 +86,8 @@ const UNSAFE: &[&str] = &[
     "actors/src/memory/tests/leases.rs",
     "actors/tests/loom_gate.rs",
     "actors/tests/loom_leases.rs",
+    "src/cli/bench/kernel.rs",
+    "src/cli/bench/mapping.rs",
 ];
 
 #[test]
