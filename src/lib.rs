@@ -67,8 +67,8 @@ pub use kvroom_actors::handle::{ChunkBack, Landed, Status};
 pub use kvroom_actors::ids::{Incarnation, PeerRef, RoomId, RoomKey};
 pub use kvroom_actors::limits::{Deadlines, Limits};
 pub use kvroom_actors::memory::{
-    Backing, Holder, HugePages, LeaseError, Pool, PoolError, Proof, ReadLease, ReleasedPages,
-    SharedError, SharedOptions, WriteLease,
+    Backing, FileOptions, Holder, HugePages, LeaseError, Pool, PoolError, Proof, Quarantined,
+    ReadLease, ReleasedPages, SharedError, SharedOptions, WriteLease,
 };
 pub use kvroom_actors::reason::{Code, Reason, Side};
 pub use kvroom_actors::room::{Outcome, StateName};

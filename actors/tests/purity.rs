@@ -100,6 +100,8 @@ const UNSAFE: &[&str] = &[
     "actors/src/runtime/readable.rs",
     "actors/tests/loom_gate.rs",
     "actors/tests/loom_leases.rs",
+    "tests/forked.rs",
+    "tests/shm_files.rs",
 ];
 
 #[test]
