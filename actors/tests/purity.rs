@@ -97,9 +97,11 @@ const UNSAFE: &[&str] = &[
     "actors/src/memory/tests/leases.rs",
     "actors/src/memory/tests/past_lives.rs",
     "actors/src/memory/tests/shared_pools.rs",
+    "actors/src/runtime/affinity.rs",
     "actors/src/runtime/readable.rs",
     "actors/tests/loom_gate.rs",
     "actors/tests/loom_leases.rs",
+    "actors/tests/loom_ring.rs",
     "tests/forked.rs",
     "tests/shm_files.rs",
 ];

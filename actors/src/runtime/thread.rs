@@ -1,5 +1,6 @@
 //! The system thread: starts everything, serves, stops everything in order.
 
+use super::affinity::{self, PinError, Pinning};
 use super::config::NodeConfig;
 use super::control::{
     ConnectError, ControlMsg, Mail, Parts, PeerInfo, PoolChangeError, Shared, State, listen, serve,
@@ -64,6 +65,9 @@ pub enum NodeError {
     /// A number that must be positive is zero.
     #[error("{0} is 0; it must be at least 1")]
     Zero(&'static str),
+    /// A thread cannot run where it was to.
+    #[error(transparent)]
+    Pin(#[from] PinError),
     /// A thread could not be started.
     #[error("the node's thread could not be started: {0}")]
     Thread(#[from] std::io::Error),
@@ -123,6 +127,10 @@ impl Runtime {
         seat: Option<Seat>,
     ) -> Result<(Runtime, Option<Seated>), NodeError> {
         check(&config)?;
+        if let Some(mode) = config.copy {
+            crate::memory::set_copy_mode(mode);
+        }
+        crate::memory::measure_in_background();
         let mut listeners: Vec<Listener> = config
             .net
             .listen
@@ -382,6 +390,7 @@ fn check(config: &NodeConfig) -> Result<(), NodeError> {
             return Err(NodeError::Zero(field));
         }
     }
+    config.pin.check()?;
     Ok(())
 }
 
@@ -480,6 +489,9 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
             inboxes: handles.clone(),
             seated,
         });
+        if let Err(error) = threads.pin(&config.pin) {
+            listening = Err(error.into());
+        }
         for listener in listeners {
             let address = listener.address.clone();
             match listener.attach() {
@@ -530,6 +542,27 @@ struct Threads {
 }
 
 impl Threads {
+    /// Before any of them has work. Waits until each has done it. The thread of a driven shard is its
+    /// engine's to bind.
+    fn pin(&self, pinning: &Pinning) -> Result<(), PinError> {
+        let shards = self.arbiters.iter().enumerate();
+        let lanes = self.lanes.iter().map(|(_, arbiter)| arbiter).enumerate();
+        let shards = shards.map(|(i, arbiter)| (arbiter, affinity::nth(&pinning.shards, i)));
+        let lanes = lanes.map(|(i, arbiter)| (arbiter, affinity::nth(&pinning.lanes, i)));
+        for (arbiter, cpu) in shards.chain(lanes) {
+            let Some(cpu) = cpu else { continue };
+            let (done, answer) = std::sync::mpsc::channel();
+            arbiter.spawn_fn(move || {
+                let _ = done.send(affinity::pin_this_thread(cpu));
+            });
+            answer.recv().map_err(|_| PinError::Refused {
+                cpu,
+                error: std::io::Error::other("the thread has ended"),
+            })??;
+        }
+        Ok(())
+    }
+
     fn start_lane(&mut self, node: &Arc<NodeShared>, config: &NodeConfig) {
         let arbiter = Arbiter::new();
         let stats = Arc::clone(&node.stats);
