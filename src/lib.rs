@@ -48,6 +48,8 @@
 //!   [`ReceiveRoom::detach`] let it go on). Neither frees memory under a copy.
 //! - The outcomes of two sides can be mixed in one way only: the receiver is `Done` and the sender
 //!   `Aborted`, when an abort of the sender crosses the receiver's acceptance.
+//! - A node can be driven by the engine's own loop ([`NodeBuilder::start_driven`]): then a small room
+//!   costs no hop to another thread, and nothing happens on its shard that the loop does not drive.
 //! - Dropping or forgetting any handle or future at any time is safe; forgetting one keeps what it
 //!   holds for ever.
 #![forbid(unsafe_code)]
@@ -72,8 +74,8 @@ pub use kvroom_actors::memory::{
 pub use kvroom_actors::reason::{Code, Reason, Side};
 pub use kvroom_actors::room::{Outcome, StateName};
 pub use kvroom_actors::runtime::{
-    ClusterKey, ConnectError, Cpus, KeyTooShort, LocalHub, Net, NodeError, PeerState, PinError,
-    Pinning, PoolChangeError, cpus_of_this_thread,
+    ClusterKey, ConnectError, Cpus, Driver, KeyTooShort, LocalHub, Net, NodeError, PeerState,
+    PinError, Pinning, PoolChangeError, cpus_of_this_thread,
 };
 pub use kvroom_actors::supervisor::spent::Spent;
 pub use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};

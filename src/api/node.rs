@@ -14,7 +14,7 @@ use kvroom_actors::reason::{Code, Reason};
 use kvroom_actors::runtime::PeerState;
 use kvroom_actors::runtime::shared::NodeShared;
 use kvroom_actors::runtime::{
-    ClusterKey, ConnectError, LocalHub, Net, NodeConfig, NodeError, PeerInfo, Pinning,
+    ClusterKey, ConnectError, Driver, LocalHub, Net, NodeConfig, NodeError, PeerInfo, Pinning,
     PoolChangeError, Runtime,
 };
 use kvroom_actors::supervisor::actor::{Inbound, Inbox, Shard, ShardContext};
@@ -216,6 +216,38 @@ impl NodeBuilder {
         Ok(Node {
             runtime: Arc::new(runtime),
         })
+    }
+
+    /// As [`NodeBuilder::blocking_start`], for a node with one shard that runs on the calling thread,
+    /// in the turns that its [`Driver`] is given: an engine that polls drives it from its own loop, and a
+    /// small room costs no hop to another thread. `shards` and `spin` do not count.
+    ///
+    /// Between two turns nothing happens on the shard: no room goes on, no session answers, and no
+    /// clock runs out; deadlines move by gaps of more than a second and a half. Other nodes have
+    /// clocks of their own, and give up a node that was silent for their [`Deadlines::liveness`].
+    ///
+    /// Handles work on any thread as always. On the driving thread the `blocking_` variants drive the
+    /// node while they wait (and panic from inside a turn, where they would wait for themselves), and
+    /// [`Driver::run`] does for any other future.
+    ///
+    /// ```
+    /// # use kvroom::{Node, NodeError};
+    /// # fn main() -> Result<(), NodeError> {
+    /// let (node, mut driver) = Node::builder("decode-0").start_driven()?;
+    /// for _step in 0..3 {
+    ///     // The engine's own work, and then:
+    ///     while driver.drive() {}
+    /// }
+    /// driver.run(node.shutdown());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`NodeError`]; inside a tokio runtime [`NodeError::InsideRuntime`].
+    pub fn start_driven(self) -> Result<(Node, Driver), NodeError> {
+        let (runtime, driver) = Runtime::start_driven(self.config)?;
+        let runtime = Arc::new(runtime);
+        Ok((Node { runtime }, driver))
     }
 
     /// As [`NodeBuilder::start`], on a plain thread.

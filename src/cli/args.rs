@@ -1,12 +1,14 @@
 //! The command line as types, and every word of its help.
 
 mod bench;
+mod bench_help;
 mod net;
 mod node;
 
 pub(crate) use bench::TransferArgs;
 pub(crate) use bench::{
-    AbortArgs, Bench, BenchArgs, Ends, Fabric, LatencyArgs, RoomsArgs, Transport,
+    AbortArgs, Bench, BenchArgs, CompareArgs, Ends, Fabric, LatencyArgs, RateArgs, RoomsArgs,
+    Transport,
 };
 pub(crate) use net::NetArgs;
 pub(crate) use node::{NodeArgs, PoolSpec};
@@ -95,7 +97,7 @@ pub(crate) enum Command {
     #[command(after_help = DOCTOR_AFTER)]
     Doctor(DoctorArgs),
     /// Measure the runtime on this machine, next to what the machine itself can do
-    #[command(after_help = bench::AFTER)]
+    #[command(after_help = bench_help::AFTER)]
     Bench(BenchArgs),
     /// Run a bare node, for tests and benchmarks
     #[command(after_help = node::AFTER)]
@@ -129,7 +131,7 @@ mod tests {
     fn every_built_in_workload_is_in_the_help() {
         for w in super::super::bench::workload::built_in() {
             assert!(
-                bench::TRANSFER_AFTER.contains(&w.name),
+                bench_help::TRANSFER_AFTER.contains(&w.name),
                 "{} is missing",
                 w.name
             );

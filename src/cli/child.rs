@@ -68,6 +68,11 @@ impl Child {
         Ok(child)
     }
 
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Where it listens.
     pub(crate) fn address(&self) -> Result<&str, Failure> {
         let first = self.addresses.first().map(String::as_str);

@@ -32,8 +32,8 @@ pub(crate) struct Pair {
     /// The prefill node as the decode node knows it.
     pub(crate) sender: Peer,
     prefill: Prefill,
-    /// The decode node's pool, if one was asked for.
-    destination: Option<Pool>,
+    /// The decode node's pools.
+    destinations: Vec<Pool>,
     /// Where their Unix socket is.
     _directory: Option<TempDir>,
 }
@@ -72,10 +72,37 @@ impl Link {
     }
 }
 
+/// Two pools of the same name.
+pub(crate) struct Pools {
+    /// Of the destination.
+    pub(crate) layout: PoolLayout,
+    /// Pages of the source, in each layer.
+    pub(crate) source_pages: u32,
+}
+
+impl Pools {
+    /// Two of the same shape.
+    pub(crate) fn alike(layout: PoolLayout) -> Pools {
+        Pools {
+            source_pages: layout.pages,
+            layout,
+        }
+    }
+
+    fn source(&self) -> PoolLayout {
+        PoolLayout {
+            pages: self.source_pages,
+            ..self.layout.clone()
+        }
+    }
+}
+
 /// How to make a pair.
 pub(crate) struct Setup {
-    /// Shape of both pools; none for rooms without data.
-    pub(crate) layout: Option<PoolLayout>,
+    /// Their pools; none for rooms without data.
+    pub(crate) pools: Vec<Pools>,
+    /// Whether all pools are shared memory, so that the fabric is shm.
+    pub(crate) shared: bool,
     /// Copy lanes of each node.
     pub(crate) lanes: u16,
     /// Shards of each node.
@@ -94,13 +121,25 @@ impl Setup {
     /// Two nodes of this process in one hub.
     pub(crate) fn local(layout: Option<PoolLayout>, limits: Limits) -> Setup {
         Setup {
-            layout,
+            pools: layout.into_iter().map(Pools::alike).collect(),
+            shared: false,
             lanes: 1,
             shards: 1,
             limits,
             link: Link::Local,
             apart: false,
             net: NetArgs::default(),
+        }
+    }
+}
+
+impl Setup {
+    /// The fabric that follows.
+    pub(crate) fn fabric(&self) -> &'static str {
+        match self.link {
+            Link::Local => "local",
+            Link::Tcp | Link::Unix if self.shared => "shm",
+            Link::Tcp | Link::Unix => "tcp",
         }
     }
 }
@@ -119,13 +158,18 @@ pub(crate) fn failed<E: Display>(doing: &str) -> impl FnOnce(E) -> Failure {
     move |error| Failure::Failed(format!("{doing}: {error}"))
 }
 
-/// Name of the pools of a pair.
+/// Name of the pools of most pairs.
 pub(crate) const POOL: &str = "kv";
 
 /// The layout of a pool of plain pages, one token each.
 pub(crate) fn layout(layers: u32, pages: u32, page_bytes: u64) -> PoolLayout {
+    named_layout(POOL, layers, pages, page_bytes)
+}
+
+/// The same with another name.
+pub(crate) fn named_layout(name: &str, layers: u32, pages: u32, page_bytes: u64) -> PoolLayout {
     PoolLayout {
-        name: POOL.to_owned(),
+        name: name.to_owned(),
         kind: PoolKind::Kv,
         order: Order::LayersFirst,
         layers,
@@ -157,23 +201,31 @@ impl Pair {
             let address = child.address()?.to_owned();
             (Prefill::There(Box::new(child)), address)
         } else {
-            let source = setup.layout.clone().map(Pool::owned).transpose();
-            let source = source.map_err(failed("cannot make a pool"))?;
-            let node = node("prefill", &setup, &hub, listen.as_deref(), source.as_ref()).await?;
+            let sources = setup
+                .pools
+                .iter()
+                .map(|p| new_pool(p.source(), setup.shared))
+                .collect::<Result<Vec<_>, _>>()?;
+            let node = node("prefill", &setup, &hub, listen.as_deref(), &sources).await?;
             let local = "local://prefill".to_owned();
             let address = node.addresses().first().cloned().unwrap_or(local);
-            let engine = Engine::new(node, source.into_iter().collect());
+            let engine = Engine::new(node, sources);
             (Prefill::Here(engine), address)
         };
-        let destination = setup.layout.clone().map(touched_pool).transpose()?;
-        let decode = node("decode", &setup, &hub, None, destination.as_ref()).await?;
+        let destinations = setup
+            .pools
+            .iter()
+            .map(|p| touched_pool(p.layout.clone(), setup.shared))
+            .collect::<Result<Vec<_>, _>>()?;
+        let decode = node("decode", &setup, &hub, None, &destinations).await?;
         let sender = decode.connect(&address).await;
         let sender = sender.map_err(failed("cannot join the two nodes"))?;
+        require_fabric(&sender, setup.fabric())?;
         Ok(Pair {
             decode,
             sender,
             prefill,
-            destination,
+            destinations,
             _directory: directory,
         })
     }
@@ -252,15 +304,28 @@ impl Pair {
 
     /// Leases pages of the destination for writing.
     pub(crate) fn lease_destination(&self, pages: &[u32]) -> Result<WriteLease, Failure> {
-        self.destination()?
+        self.lease_of(POOL, pages)
+    }
+
+    /// Leases pages of one of several destinations for writing.
+    pub(crate) fn lease_of(&self, pool: &str, pages: &[u32]) -> Result<WriteLease, Failure> {
+        self.destination(pool)?
             .lease_write(pages)
             .map_err(failed("cannot lease destination pages"))
     }
 
-    /// The destination pool.
-    pub(crate) fn destination(&self) -> Result<&Pool, Failure> {
-        let pool = self.destination.as_ref();
-        pool.ok_or_else(|| Failure::Failed("there is no destination pool".to_owned()))
+    /// The destination pool of this name.
+    pub(crate) fn destination(&self, name: &str) -> Result<&Pool, Failure> {
+        let pool = self.destinations.iter().find(|p| p.layout().name == name);
+        pool.ok_or_else(|| Failure::Failed(format!("there is no destination pool {name:?}")))
+    }
+
+    /// The process of the prefill node, if it is another one.
+    pub(crate) fn other_process(&self) -> Option<u32> {
+        match &self.prefill {
+            Prefill::Here(_) => None,
+            Prefill::There(child) => Some(child.id()),
+        }
     }
 
     /// Shuts both nodes down; a node that leaves something behind is a failure.
@@ -308,9 +373,10 @@ async fn node(
     setup: &Setup,
     hub: &LocalHub,
     listen: Option<&str>,
-    pool: Option<&Pool>,
+    pools: &[Pool],
 ) -> Result<Node, Failure> {
-    let mut builder = Node::builder(name)
+    let mut builder = setup.net.spin(Node::builder(name));
+    builder = builder
         .shards(usize::from(setup.shards))
         .lanes(usize::from(setup.lanes))
         .limits(setup.limits.clone())
@@ -323,13 +389,10 @@ async fn node(
             listen: listen.into_iter().map(str::to_owned).collect(),
             ..setup.net.net()
         });
-    if let Some(spin) = setup.net.spin() {
-        builder = builder.spin(spin);
-    }
     if setup.link == Link::Local {
         builder = builder.hub(hub);
     }
-    if let Some(pool) = pool {
+    for pool in pools {
         builder = builder.pool(pool.clone());
     }
     builder
@@ -346,9 +409,12 @@ fn child_words(setup: &Setup, listen: Option<&str>) -> Vec<String> {
         "--deadline=outcome=none".to_owned(),
     ];
     words.extend(listen.map(|address| format!("--listen={address}")));
-    if let Some(l) = &setup.layout {
+    for l in setup.pools.iter().map(Pools::source) {
         let shape = format!("{}:{}:{}:{}", l.name, l.layers, l.pages, l.page_bytes);
         words.push(format!("--pool={shape}"));
+    }
+    if setup.shared {
+        words.push("--shared-pools".to_owned());
     }
     words.extend(settings::limit_words(&setup.limits));
     words.extend(setup.net.words());
@@ -376,11 +442,20 @@ pub(crate) fn require_done(outcome: Outcome, whose: &str) -> Result<(), Failure>
 
 /// Fails unless every byte of the lease is the pattern of `seed`.
 pub(crate) fn require_pattern(lease: &WriteLease, seed: u64) -> Result<(), Failure> {
+    require_repeated_pattern(lease, seed, u32::MAX)
+}
+
+/// The same for a request that was filled from `chunk` pages again and again.
+pub(crate) fn require_repeated_pattern(
+    lease: &WriteLease,
+    seed: u64,
+    chunk: u32,
+) -> Result<(), Failure> {
     for layer in 0..lease.pool().layout().layers {
-        for (index, i) in (0..).zip(0..lease.pages().len()) {
+        for (index, i) in (0u32..).zip(0..lease.pages().len()) {
             let place = Place {
                 layer,
-                index,
+                index: index % chunk,
                 offset: 0,
             };
             if !pattern::holds(lease.page(layer, i), seed, place) {
@@ -393,10 +468,28 @@ pub(crate) fn require_pattern(lease: &WriteLease, seed: u64) -> Result<(), Failu
     Ok(())
 }
 
-fn touched_pool(layout: PoolLayout) -> Result<Pool, Failure> {
+/// A pool of this process alone, or of shared memory.
+pub(crate) fn new_pool(layout: PoolLayout, shared: bool) -> Result<Pool, Failure> {
+    let pool = if shared {
+        Pool::owned(layout)
+    } else {
+        Pool::owned(layout)
+    };
+    pool.map_err(failed("cannot make a pool"))
+}
+
+/// Fails unless that is how bytes move to and from the peer: what was not asked for is not measured.
+fn require_fabric(_peer: &Peer, wanted: &str) -> Result<(), Failure> {
+    if wanted == "shm" {
+        return Err(Failure::Failed("this build has no fabric shm".to_owned()));
+    }
+    Ok(())
+}
+
+fn touched_pool(layout: PoolLayout, shared: bool) -> Result<Pool, Failure> {
     let all: Vec<u32> = (0..layout.pages).collect();
     let layers = layout.layers;
-    let pool = Pool::owned(layout).map_err(failed("cannot make a pool"))?;
+    let pool = new_pool(layout, shared)?;
     let mut lease = pool
         .lease_write(&all)
         .map_err(failed("cannot lease a new pool"))?;

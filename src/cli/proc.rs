@@ -2,6 +2,7 @@
 
 use super::exit::Failure;
 use std::fs;
+use std::time::Duration;
 
 /// Memory of the machine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,26 @@ pub(crate) fn memory() -> Option<Memory> {
 pub(crate) fn kib_field(info: &str, name: &str) -> Option<u64> {
     let line = info.lines().find(|l| l.split(':').next() == Some(name))?;
     line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Processor time that all threads of a process have taken that still run; of this one, if none is
+/// named. In nanoseconds, as the scheduler counts it.
+pub(crate) fn cpu_time(process: Option<u32>) -> Result<Duration, Failure> {
+    let process = process.map_or("self".to_owned(), |id| id.to_string());
+    let unreadable = || Failure::Failed(format!("cannot read /proc/{process}/task/*/schedstat"));
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).map_err(|_| unreadable())?;
+    let mut sum = Duration::ZERO;
+    for task in tasks.flatten() {
+        // A thread that has just ended is no longer there.
+        if let Ok(text) = fs::read_to_string(task.path().join("schedstat")) {
+            let nanos = text.split_whitespace().next().and_then(|n| n.parse().ok());
+            sum += Duration::from_nanos(nanos.ok_or_else(unreadable)?);
+        }
+    }
+    if sum.is_zero() {
+        return Err(unreadable());
+    }
+    Ok(sum)
 }
 
 /// Refuses work that needs more memory than is available; says who needs how much.
@@ -80,6 +101,16 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(e.starts_with("workload x needs"), "{e}");
+    }
+
+    #[test]
+    fn processor_time_that_is_taken_is_counted_and_a_process_that_is_not_there_is_an_error() {
+        let before = cpu_time(None).unwrap();
+        let started = std::time::Instant::now();
+        while cpu_time(None).unwrap() < before + Duration::from_millis(20) {
+            assert!(started.elapsed() < Duration::from_secs(60));
+        }
+        assert!(cpu_time(Some(u32::MAX)).is_err());
     }
 
     #[test]

@@ -67,6 +67,16 @@ pub(crate) enum Over {
     Shm,
 }
 
+impl Over {
+    /// A pool of the kind that is needed.
+    pub(crate) fn pool(self, layout: PoolLayout) -> Pool {
+        match self {
+            Over::Shm => Pool::shared(layout).unwrap(),
+            Over::Local | Over::Tcp | Over::Unix => Pool::owned(layout).unwrap(),
+        }
+    }
+}
+
 /// Makes four tests of each of these functions, one for each [`Over`]: `local::name`, `tcp::name`,
 /// `unix::name` and `shm::name`.
 #[allow(unused_macros)]
@@ -148,10 +158,7 @@ pub(crate) struct Side {
 
 impl Side {
     pub(crate) async fn start(hub: &LocalHub, name: &str, setup: &Setup, brake: &Brake) -> Side {
-        let pool = match setup.over {
-            Over::Shm => Pool::shared(setup.layout.clone()).unwrap(),
-            _ => Pool::owned(setup.layout.clone()).unwrap(),
-        };
+        let pool = setup.over.pool(setup.layout.clone());
         let (plant, brake) = (setup.plant, brake.clone());
         let mut net = setup.net.clone();
         match setup.over {

@@ -13,7 +13,7 @@
 use super::Fact;
 use crate::copy::job::Place;
 use crate::ids::ClaimNo;
-use crate::memory::{Refused, RemoteGates, RemotePool, SharedGates, Ticket, Writer};
+use crate::memory::{Bell, Refused, RemoteGates, RemotePool, SharedGates, Ticket, Writer};
 use kvroom_kernels::coverage::Rect;
 use kvroom_kernels::plan::Plan;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub(crate) struct ShmRoute {
     pub(crate) theirs: Arc<RemoteGates>,
     /// The peer's process.
     pub(crate) writer: Arc<Writer>,
+    /// Rung by the peer when it leaves a closed gate empty.
+    pub(crate) bell: Arc<Bell>,
 }
 
 /// Pages of one section of a claim.

@@ -52,9 +52,8 @@ pub(crate) struct RingConnection {
 pub(crate) fn send_descriptor(stream: &Stream, pool: u32, fd: BorrowedFd<'_>) -> io::Result<()> {
     let mut message = [POOL, 0, 0, 0, 0];
     message[1..].copy_from_slice(&pool.to_le_bytes());
-    let n = stream.try_io(Interest::WRITABLE, || {
-        send_with_fds(stream.as_fd(), &message, &[fd])
-    })?;
+    // Whatever the reactor knows: nobody waits for this.
+    let n = send_with_fds(stream.as_fd(), &message, &[fd])?;
     if n < MESSAGE {
         // A socket that takes less than this is of no use, and the rest would come without its place.
         return Err(io::ErrorKind::WriteZero.into());
@@ -260,6 +259,13 @@ impl RingSink {
         &mut self.out
     }
 
+    /// Says the last word of a greeting, on the socket: the other side has not opened the ring yet.
+    pub(super) fn first(&self, bytes: &[u8]) {
+        // A socket that has carried nothing but a greeting has room, and the reactor may not know yet.
+        // If it is lost, the reader tells of it.
+        let _ = send_with_fds(self.line.socket.as_fd(), bytes, &[]);
+    }
+
     /// Sends what waits, and then what `fill` appends, until that has no more.
     pub(super) fn send(&mut self, most: usize, mut fill: impl FnMut(&mut Vec<u8>) -> bool) -> Sent {
         loop {
@@ -398,3 +404,6 @@ impl RingSource {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

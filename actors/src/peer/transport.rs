@@ -191,7 +191,7 @@ impl Transport {
             // A new pipe has room.
             Transport::Pipe { tx, .. } => drop(tx.try_send(bytes)),
             Transport::Socket { out, .. } => out.extend_from_slice(&bytes),
-            Transport::Ring(sink) => sink.out().extend_from_slice(&bytes),
+            Transport::Ring(sink) => sink.first(&bytes),
         }
     }
 

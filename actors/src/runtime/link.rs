@@ -19,7 +19,7 @@ use crate::fabric::shm::ShmRoute;
 use crate::fabric::stream::Stream;
 use crate::ids::PoolId;
 use crate::memory::{
-    Backing, Bell, PidFd, ProcessId, RemoteGates, RemotePool, RingMemory, RingSide, SharedGates,
+    Backing, Bell, HugePages, PidFd, ProcessId, RemoteGates, RemotePool, RingMemory, RingSide, SharedGates,
     SharedMemory, SharedOptions, TableMemory, Writer, boot_id,
 };
 use crate::peer::hello::{Host, Link, LinkPool, LinkTable, Offer, SharedPools};
@@ -32,6 +32,12 @@ use std::sync::Arc;
 
 /// Descriptors in one message: those of every pool, and four more.
 pub(crate) const MOST_FDS: usize = crate::peer::hello::MAX_POOLS + 4;
+
+/// Tables and rings are small.
+const PLAIN: SharedOptions = SharedOptions {
+    huge: HugePages::Off,
+    numa_node: None,
+};
 
 /// The mapped pools of a peer.
 pub(crate) type RemotePools = BTreeMap<PoolId, Arc<RemotePool>>;
@@ -130,14 +136,14 @@ impl Ours {
         let table = if fresh {
             let memory = pools
                 .gate_table(peer, bytes)
-                .unwrap_or_else(|| SharedMemory::create("gates", bytes, &SharedOptions::default()))
+                .unwrap_or_else(|| SharedMemory::create("gates", bytes, &PLAIN))
                 .map_err(|e| told("no memory for the gates")(&e))?;
             Some(TableMemory::create(memory, peer))
         } else {
             None
         };
         let ring = decider
-            .then(|| SharedMemory::create("ring", RingMemory::bytes(), &SharedOptions::default()))
+            .then(|| SharedMemory::create("ring", RingMemory::bytes(), &PLAIN))
             .transpose()
             .map_err(|e| told("no memory for the ring")(&e))?;
         Ok(Ours {
@@ -230,6 +236,7 @@ impl Ours {
                     ours: SharedGates::new(ours, Arc::clone(&writer), self.pools.lending()),
                     theirs: Arc::new(RemoteGates::new(table, Arc::clone(&bell))),
                     writer,
+                    bell: Arc::new(self.bell.try_clone().map_err(|e| e.to_string())?),
                 })
             }
             (None, None) => None,

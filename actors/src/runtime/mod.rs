@@ -7,6 +7,8 @@
 //!      ├─ arbiter: Shard 1 …                     ├─ arbiter: Lane 1 …
 //! ```
 //!
+//! A driven node's one shard has no thread of its own ([`drive`]): it is on its engine's.
+//!
 //! Only channels leave these threads: actix wants its `System` on a thread of its own, and a host
 //! with a tokio runtime of another kind must not notice. Stopping: listeners first, then rooms (every
 //! shard says that it is empty), then lanes and routes, then sessions say goodbye, then the shards with what custody is
@@ -17,6 +19,7 @@ mod affinity;
 pub mod config;
 pub(crate) mod control;
 mod dial;
+pub mod drive;
 mod greet;
 pub mod hub;
 pub(crate) mod link;
@@ -34,6 +37,7 @@ pub use address::{Address, AddressError};
 pub use affinity::{Cpus, PinError, Pinning, cpus_of_this_thread};
 pub use config::NodeConfig;
 pub use control::{ConnectError, PeerInfo, PoolChangeError};
+pub use drive::Driver;
 pub use hub::LocalHub;
 pub use listen::ListenError;
 pub use net::{ClusterKey, KeyTooShort, Net};

@@ -139,7 +139,14 @@ impl Drop for Listed {
 
 /// Something happened on this thread: it stays awake for as long as it was told to.
 pub(crate) fn stay_awake() {
+    super::drive::happened();
     AWAKE.with(Awake::stay);
+}
+
+/// Whether this thread looks, so that nobody has to ring.
+#[cfg(test)]
+pub(crate) fn is_awake() -> bool {
+    AWAKE.with(Awake::is_watching)
 }
 
 /// Ends when what is watched is there. `bell` is rung for it when this thread sleeps.
@@ -178,7 +185,11 @@ pub(crate) fn look() -> bool {
 pub(crate) fn driven(driven: bool) -> bool {
     AWAKE.with(|awake| {
         awake.driven.set(driven);
-        awake.is_watching() || awake.arm_all()
+        if awake.is_watching() {
+            awake.unarm_all();
+            return true;
+        }
+        awake.arm_all()
     })
 }
 
@@ -229,8 +240,15 @@ impl Awake {
             self.last.set(Some(Instant::now()));
             if !self.spinning.replace(true) {
                 self.again.notify_one();
+                self.unarm_all();
             }
         }
+    }
+
+    /// Nobody has to ring.
+    fn unarm_all(&self) {
+        let waits = self.waits.borrow();
+        waits.iter().for_each(|w| w.watched.awake());
     }
 
     /// Whether somebody looks at what is waited for, and arms it before that ends.

@@ -5,6 +5,7 @@ use super::config::NodeConfig;
 use super::control::{
     ConnectError, ControlMsg, Mail, Parts, PeerInfo, PoolChangeError, Shared, State, listen, serve,
 };
+use super::drive::{Seat, Seated};
 use super::hub::{Door, Knock};
 use super::listen::{ListenError, Listener, bind, bind_near};
 use super::shared::{NamedPool, NodeShared, Pools};
@@ -17,7 +18,7 @@ use crate::peer::hello;
 use crate::reason::{Code, Reason};
 use crate::supervisor::actor::{FromInbox, Inbound, Inbox, Shard};
 use crate::supervisor::info::RoomInfo;
-use actix::{Actor, Addr, Arbiter, System};
+use actix::{Actor, Addr, Arbiter, ArbiterHandle, System};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,6 +66,16 @@ pub enum NodeError {
     /// A thread could not be started.
     #[error("the node's thread could not be started: {0}")]
     Thread(#[from] std::io::Error),
+    /// A driven node was to be started inside a tokio runtime.
+    #[error(
+        "a driven node needs a thread of its own: start it on a plain thread, not inside a tokio runtime"
+    )]
+    InsideRuntime,
+    /// A driven node was to be started on a thread that has an actix system.
+    #[error(
+        "a driven node brings its own actix system, and this thread has one: use another thread"
+    )]
+    InsideSystem,
     /// The thread ended before it was ready.
     #[error("the node's thread ended while it was starting; the log has its message")]
     Died,
@@ -93,6 +104,7 @@ pub struct Runtime {
 
 struct Ready {
     inboxes: Vec<Inbox>,
+    seated: Option<Seated>,
 }
 
 impl Runtime {
@@ -101,6 +113,14 @@ impl Runtime {
     /// # Errors
     /// See [`NodeError`]; nothing was started.
     pub fn start(config: NodeConfig) -> Result<Runtime, NodeError> {
+        Ok(Runtime::begin(config, None)?.0)
+    }
+
+    /// As [`Runtime::start`]; with a seat on another's thread for the one shard.
+    pub(super) fn begin(
+        config: NodeConfig,
+        seat: Option<Seat>,
+    ) -> Result<(Runtime, Option<Seated>), NodeError> {
         check(&config)?;
         if let Some(mode) = config.copy {
             crate::memory::set_copy_mode(mode);
@@ -176,19 +196,25 @@ impl Runtime {
                     knocks,
                     listeners,
                     near,
+                    seat,
                 };
                 let stopped = run(start, &ready_tx);
                 stopped_tx.send_replace(Some(stopped));
             })?;
-        let Ready { inboxes } = ready_rx.recv().map_err(|_| NodeError::Died)??;
-        Ok(Runtime {
+        let Ready { inboxes, seated } = ready_rx.recv().map_err(|_| NodeError::Died)??;
+        let runtime = Runtime {
             shared,
             inboxes,
             control,
             addresses,
             stopped,
             thread: Mutex::new(Some(thread)),
-        })
+        };
+        Ok((runtime, seated))
+    }
+
+    pub(super) fn control(&self) -> &mpsc::Sender<ControlMsg> {
+        &self.control
     }
 
     /// What the node's threads share.
@@ -385,6 +411,8 @@ struct Start {
     knocks: mpsc::Receiver<Knock>,
     listeners: Vec<Listener>,
     near: Option<String>,
+    /// Where its one shard goes, if not on a thread of the node's.
+    seat: Option<Seat>,
 }
 
 /// A socket for nodes of this host that know another address of this one.
@@ -415,6 +443,7 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
         knocks,
         listeners,
         near,
+        seat,
     } = start;
     let system = System::new();
     let hub = config.hub.clone();
@@ -425,13 +454,14 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
         for _ in 0..config.lanes {
             threads.start_lane(&node, &config);
         }
+        let mut seated = None;
         for (inbox, rx) in inboxes {
-            threads.start_shard(&node, inbox, rx, &config);
+            match &seat {
+                Some(seat) => seated = Some(threads.seat_shard(&node, inbox, rx, &config, seat)),
+                None => threads.start_shard(&node, inbox, rx, &config),
+            }
         }
-        let shards = threads
-            .shards
-            .iter()
-            .map(|(a, arbiter)| (a.clone(), arbiter.handle()));
+        let shards = threads.shards.iter().cloned();
         let lanes = threads.lanes.iter().map(|(_, arbiter)| arbiter.handle());
         let (events_tx, events) = mpsc::unbounded_channel();
         let state = State::new(Parts {
@@ -445,6 +475,7 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
         });
         let mut listening = Ok(Ready {
             inboxes: handles.clone(),
+            seated,
         });
         if let Err(error) = threads.pin(&config.pin) {
             listening = Err(error.into());
@@ -488,7 +519,11 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
 
 #[derive(Default)]
 struct Threads {
-    shards: Vec<(Addr<Shard>, Arbiter)>,
+    shards: Vec<(Addr<Shard>, ArbiterHandle)>,
+    /// Those of the shards that are not driven.
+    arbiters: Vec<Arbiter>,
+    /// Dropped when the node is over: then a driver lets go of its shard.
+    driven: Vec<oneshot::Sender<()>>,
     lanes: Vec<(Addr<Lane>, Arbiter)>,
     /// Rings that the shards' threads read.
     rings: super::spin::Rings,
@@ -497,7 +532,8 @@ struct Threads {
 impl Threads {
     /// Before any of them has work. Waits until each has done it.
     fn pin(&self, pinning: &Pinning) -> Result<(), PinError> {
-        let shards = self.shards.iter().map(|(_, arbiter)| arbiter).enumerate();
+        // A driven shard is on a thread of its engine, which is not ours to place.
+        let shards = self.arbiters.iter().enumerate();
         let lanes = self.lanes.iter().map(|(_, arbiter)| arbiter).enumerate();
         let shards = shards.map(|(i, arbiter)| (arbiter, affinity::nth(&pinning.shards, i)));
         let lanes = lanes.map(|(i, arbiter)| (arbiter, affinity::nth(&pinning.lanes, i)));
@@ -544,16 +580,7 @@ impl Threads {
         config: &NodeConfig,
     ) {
         let arbiter = Arbiter::new();
-        let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
-        let node = Arc::clone(node);
-        #[cfg(feature = "plant")]
-        let watched = crate::copy::plant::Watched::new(config.brake.clone(), config.plant);
-        let addr = Shard::start_in_arbiter(&arbiter.handle(), move |_| {
-            let shard = Shard::new(node, lanes, inbox);
-            #[cfg(feature = "plant")]
-            let shard = shard.watched(watched);
-            shard
-        });
+        let addr = self.put_shard(node, inbox, config, arbiter.handle());
         let shard = addr.clone();
         arbiter.spawn(super::spin::run(config.spin, self.rings.clone()));
         arbiter.spawn(async move {
@@ -566,7 +593,49 @@ impl Threads {
                 }
             }
         });
-        self.shards.push((addr, arbiter));
+        self.arbiters.push(arbiter);
+    }
+
+    /// Starts a shard on the thread of whoever drives it.
+    fn seat_shard(
+        &mut self,
+        node: &Arc<NodeShared>,
+        inbox: Inbox,
+        rx: mpsc::UnboundedReceiver<Inbound>,
+        config: &NodeConfig,
+        seat: &Seat,
+    ) -> Seated {
+        let shard = self.put_shard(node, inbox, config, seat.arbiter.clone());
+        let (driven, over) = oneshot::channel();
+        self.driven.push(driven);
+        Seated {
+            shard,
+            inbox: rx,
+            over,
+        }
+    }
+
+    fn put_shard(
+        &mut self,
+        node: &Arc<NodeShared>,
+        inbox: Inbox,
+        config: &NodeConfig,
+        arbiter: ArbiterHandle,
+    ) -> Addr<Shard> {
+        let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
+        let node = Arc::clone(node);
+        #[cfg(feature = "plant")]
+        let watched = crate::copy::plant::Watched::new(config.brake.clone(), config.plant);
+        #[cfg(not(feature = "plant"))]
+        let _ = config;
+        let addr = Shard::start_in_arbiter(&arbiter, move |_| {
+            let shard = Shard::new(node, lanes, inbox);
+            #[cfg(feature = "plant")]
+            let shard = shard.watched(watched);
+            shard
+        });
+        self.shards.push((addr.clone(), arbiter));
+        addr
     }
 
     /// Rooms, lanes, routes, sessions, shards: in this order.
@@ -657,8 +726,9 @@ impl Threads {
             .lanes
             .into_iter()
             .map(|(_, a)| a)
-            .chain(self.shards.into_iter().map(|(_, a)| a))
+            .chain(self.arbiters)
             .collect();
+        drop(self.driven);
         let (joined_tx, joined) = oneshot::channel();
         for arbiter in &arbiters {
             arbiter.stop();

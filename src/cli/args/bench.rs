@@ -1,62 +1,11 @@
 //! The command line of `kvroom bench`.
 
+use super::bench_help::{
+    ABORT_AFTER, COMPARE_AFTER, LATENCY_AFTER, RATE_AFTER, ROOMS_AFTER, TRANSFER_AFTER,
+};
 use super::net::NetArgs;
 use clap::{Args, Subcommand, ValueEnum};
-
-pub(super) const AFTER: &str = "\
-Every bench prints its result as a table, or with --json as one JSON object on one line.
-A bar that is asked for with --require-... and not reached gives exit code 3; the result is
-printed all the same.
-
-With --fabric tcp the two nodes are joined by sockets on this host, 127.0.0.1 or a Unix socket; with
---processes 2 the sending one is a process of its own. Every report then says so: processes (1 | 2),
-transport (local | tcp | unix), and of data connections: connections, congestion (as the kernel
-names it, null where there is none), payload_crc, spin_us (see --spin-us).";
-
-pub(super) const TRANSFER_AFTER: &str = "\
-Built-in workloads (layers x pages x page size):
-  a_32x64x16K  b_32x512x16K  c_1x16384x4K  d_1x1x256M  tiny_1x1x16K  many_8x16K
-
-A file of workloads is JSON:
-  {\"workloads\": [{\"name\": \"mine\", \"layers\": 32, \"pages\": 64, \"page_bytes\": 16384,
-                  \"pool_pages\": 128, \"seed\": 1}]}
-Each side has a pool of layers x pool_pages pages; the request takes `pages` of them in an order
-that follows from `seed`, another one on each side, the same in every layer.
-
-Each repetition moves the whole request through a room and then copies the same pages of two plain
-buffers with one thread. The clock runs from the receiver's start to its outcome; over sockets the
-sender has started, pushed and finished before. With --fabric tcp each repetition also moves the
-same pages between plain buffers by raw TCP, in turns with the rooms: as many threads on each side
-as there are connections, in as many processes as the nodes, with the same congestion control,
-blocking sockets, no framing, writev of 64 pages (or 1 MiB of a larger page), readv in place, one
-byte to ask for it all and one byte back when all is read.
-
-Keys of --json: fabric, processes, transport, connections, congestion, payload_crc, spin_us, workload, kind,
-lanes, reps, bytes, verified, GBps {min, median, max}, us {min, median, max}, memcpy_GBps (median),
-ratio_memcpy (of medians), raw_GBps {min, median, max}, ratio_raw_tcp (of medians),
-ratio_raw_tcp_pairs (median of the ratios of each repetition); the last three are null for local.";
-
-pub(super) const ROOMS_AFTER: &str = "\
-A whole room is a sender and a receiver, without data; its life is within the clock from the start
-of both to the outcomes of both. With --transport or --processes 2 only the rate is measured. With
-two processes the senders are started and waited for by commands to the other process, in batches.
-
-Keys of --json: processes, transport, shards, reps, rooms_per_rep, rooms_per_s (median),
-rooms_per_s_spread {min, median, max}, bytes_per_idle_room (the worst of all counts, null if none),
-idle: list of rooms, bytes_per_room, rss_before_bytes, rss_idle_bytes, rss_after_abort_bytes.";
-
-pub(super) const LATENCY_AFTER: &str = "\
-One room after the other moves one page of 16 KiB, class interactive. The sender's room has started,
-pushed its page and finished when the clock starts with the receiver's start; it stops at the
-receiver's outcome (done) and when its page is back (released). Keys of --json: fabric, processes,
-transport, connections, congestion, payload_crc, spin_us, lanes, reps, page_bytes, done_us and released_us,
-each {p50, p90, p99, max}.";
-
-pub(super) const ABORT_AFTER: &str = "\
-The receiver aborts while at least 64 MiB of the request wait to be moved. Keys of --json: fabric,
-processes, transport, connections, congestion, payload_crc, spin_us, lanes, reps, request_bytes,
-queued_bytes_min (the fewest bytes that had not landed in any repetition), abort_to_answer_us and
-abort_to_reusable_us, each {p50, p90, p99, max}.";
+use std::path::PathBuf;
 
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
@@ -77,9 +26,15 @@ pub(crate) enum Bench {
     /// Time of one small room
     #[command(after_help = LATENCY_AFTER)]
     Latency(LatencyArgs),
+    /// Rooms of a few pages per second, with some of them under way at a time
+    #[command(after_help = RATE_AFTER)]
+    Rate(RateArgs),
     /// Time from an abort to its answer and to memory that may be used again
     #[command(after_help = ABORT_AFTER)]
     Abort(AbortArgs),
+    /// These benches and those of other programs in turns, as one table and one chart
+    #[command(after_help = COMPARE_AFTER)]
+    Compare(CompareArgs),
 }
 
 /// The fabrics that a bench can use.
@@ -89,6 +44,8 @@ pub(crate) enum Fabric {
     Local,
     /// Over sockets
     Tcp,
+    /// Into shared memory of the same host
+    Shm,
 }
 
 impl Fabric {
@@ -97,6 +54,7 @@ impl Fabric {
         match self {
             Fabric::Local => "local",
             Fabric::Tcp => "tcp",
+            Fabric::Shm => "shm",
         }
     }
 }
@@ -116,11 +74,11 @@ pub(crate) struct Ends {
     /// How the bytes move
     #[arg(long, value_enum, default_value_t = Fabric::Local)]
     pub(crate) fabric: Fabric,
-    /// Processes that the two nodes are in; 2 needs --fabric tcp
+    /// Processes that the two nodes are in; 2 needs --fabric tcp or shm
     #[arg(long, value_name = "1|2", default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..=2))]
     pub(crate) processes: u8,
-    /// Sockets of the session and of its data connections; tcp if not given
+    /// Sockets of the session and of its data connections; if not given tcp, for shm unix
     #[arg(long, value_enum)]
     pub(crate) transport: Option<Transport>,
     /// Copy lanes of each node
@@ -138,6 +96,9 @@ pub(crate) struct Ends {
 /// Arguments of `bench rooms`.
 #[derive(Debug, Args)]
 pub(crate) struct RoomsArgs {
+    /// How a room's bytes would move, if it had any; what follows from --transport if not given
+    #[arg(long, value_enum)]
+    pub(crate) fabric: Option<Fabric>,
     /// Processes that the two nodes are in
     #[arg(long, value_name = "1|2", default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..=2))]
@@ -174,6 +135,24 @@ pub(crate) struct RoomsArgs {
     /// Only measure the memory of this many idle rooms, in this process, and print that as JSON
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) idle_only: Option<u64>,
+    /// Only measure the processor time that nodes with so many waiting rooms take
+    #[arg(long, value_name = "N", conflicts_with_all = ["soak", "idle_only"],
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub(crate) idle_cpu: Option<u64>,
+    /// For how long, with --idle-cpu
+    #[arg(long, value_name = "SECONDS", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub(crate) seconds: u32,
+    /// Exit with 3 if a process takes more than this much of a core, with --idle-cpu
+    #[arg(long, value_name = "PERCENT", requires = "idle_cpu")]
+    pub(crate) require_idle_percent: Option<f64>,
+    /// Only measure resident memory while so many rooms live and end
+    #[arg(long, value_name = "N", conflicts_with = "idle_only",
+          value_parser = clap::value_parser!(u64).range(10..=1_000_000_000))]
+    pub(crate) soak: Option<u64>,
+    /// Exit with 3 if late_growth_bytes_per_room is above this, with --soak
+    #[arg(long, value_name = "BYTES", requires = "soak")]
+    pub(crate) require_growth: Option<f64>,
 }
 
 /// Arguments of `bench transfer`.
@@ -191,6 +170,9 @@ pub(crate) struct TransferArgs {
     /// Exit with 3 if ratio_memcpy is below this
     #[arg(long, value_name = "RATIO")]
     pub(crate) require_ratio: Option<f64>,
+    /// Exit with 3 if ratio_one_copy is below this
+    #[arg(long, value_name = "RATIO")]
+    pub(crate) require_ratio_one_copy: Option<f64>,
     /// Exit with 3 if ratio_raw_tcp is below this
     #[arg(long, value_name = "RATIO")]
     pub(crate) require_ratio_raw: Option<f64>,
@@ -208,6 +190,15 @@ pub(crate) struct LatencyArgs {
     #[arg(long, value_name = "N", default_value_t = 2_000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) reps: u32,
+    /// Wait for the outcome as a task does, instead of looking at it in a loop
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Measure beside a bulk room of so many bytes too
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1 << 20..=1 << 36))]
+    pub(crate) busy_bytes: Option<u64>,
+    /// Exit with 3 if the ratio_p90 of busy is above this
+    #[arg(long, value_name = "RATIO", requires = "busy_bytes")]
+    pub(crate) require_busy_ratio: Option<f64>,
     /// Exit with 3 if the median of done_us is above this
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) require_p50_us: Option<f64>,
@@ -229,6 +220,69 @@ pub(crate) struct AbortArgs {
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) require_p90_us: Option<f64>,
     /// One JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `bench rate`.
+#[derive(Debug, Args)]
+pub(crate) struct RateArgs {
+    #[command(flatten)]
+    pub(crate) ends: Ends,
+    /// A built-in workload, or FILE:NAME for one of a JSON file; its pages are those of one room
+    #[arg(long, value_name = "NAME|FILE:NAME", default_value = "many_8x16K")]
+    pub(crate) workload: String,
+    /// How many rooms are under way at a time; several, separated by commas
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 16],
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) inflight: Vec<u16>,
+    /// Rooms in each repetition
+    #[arg(long, value_name = "N", default_value_t = 10_000,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) rooms: u32,
+    /// Timed repetitions for each --inflight, after one to warm up
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) reps: u32,
+    /// Exit with 3 if rooms_per_s is below this
+    #[arg(long, value_name = "ROOMS_PER_S")]
+    pub(crate) require_rate: Option<f64>,
+    /// One JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `bench compare`.
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// Directory of the other programs' scripts
+    #[arg(long, value_name = "DIR")]
+    pub(crate) peers: PathBuf,
+    /// Python interpreter with NIXL
+    #[arg(long, value_name = "FILE")]
+    pub(crate) python: Option<PathBuf>,
+    /// Python interpreter with Mooncake
+    #[arg(long, value_name = "FILE")]
+    pub(crate) python_mooncake: Option<PathBuf>,
+    /// Directory for the table, the chart and all lines; has to exist
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) out: PathBuf,
+    /// How often each contender runs each workload
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) rounds: u32,
+    /// Repetitions in each run
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) reps: u32,
+    /// Only these workloads; several, separated by commas; all built-in ones if not given
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(crate) workloads: Vec<String>,
+    /// Seconds after which a run is stopped
+    #[arg(long, value_name = "SECONDS", default_value_t = 240,
+          value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    pub(crate) limit: u32,
+    /// Print the results as one JSON object instead of the table
     #[arg(long)]
     pub(crate) json: bool,
 }

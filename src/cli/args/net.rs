@@ -1,7 +1,7 @@
 //! What a command says about connections to other processes.
 
 use clap::Args;
-use kvroom::Net;
+use kvroom::{Net, NodeBuilder};
 use std::time::Duration;
 
 /// How data connections are made; the same words for a node and for a bench.
@@ -18,7 +18,7 @@ pub(crate) struct NetArgs {
     #[arg(long)]
     pub(crate) payload_crc: bool,
     /// Microseconds that a shard's thread looks for more after something happened, before it sleeps;
-    /// if not given 50 with a peer over shared memory and else 0, but 100 for bench latency
+    /// the library's default if not given, but 100 for bench latency over tcp
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) spin_us: Option<u32>,
 }
@@ -35,9 +35,12 @@ impl NetArgs {
         }
     }
 
-    /// How long shards stay awake, if that was said.
-    pub(crate) fn spin(&self) -> Option<Duration> {
-        self.spin_us.map(|us| Duration::from_micros(us.into()))
+    /// Says how long shards stay awake, if that was given.
+    pub(crate) fn spin(&self, builder: NodeBuilder) -> NodeBuilder {
+        match self.spin_us {
+            Some(us) => builder.spin(Duration::from_micros(u64::from(us))),
+            None => builder,
+        }
     }
 
     /// As words of a command line.

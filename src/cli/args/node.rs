@@ -21,7 +21,7 @@ wanted, an \"id\" that its answer repeats. This is for tests and benches and cha
 An answer is {\"id\":…,\"ok\":true,…} or {\"id\":…,\"ok\":false,\"error\":…}. Commands are done in turn;
 only the answer of a wait comes when it comes. PAGES is a list of page numbers, the same for every
 room of the command, or {\"first\":N,\"each\":N}: the k-th room of the command, from 0, has the
-pages first + k x each and following.
+pages first + k x each and following; or {\"sets\":[LIST,…]}: a list for each room, in turns.
   ping
   fill        pool pages seed [index=0]     writes a pattern that follows from seed, layer and the
                                             page's place in the list, from index
@@ -59,9 +59,12 @@ pub(crate) struct NodeArgs {
     /// Connect to a node there before saying ready; may be repeated
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) connect: Vec<String>,
-    /// A pool of owned host memory, one token a page; may be repeated
+    /// A pool of host memory, one token a page; may be repeated
     #[arg(long, value_name = "NAME:LAYERS:PAGES:PAGE_BYTES")]
     pub(crate) pool: Vec<PoolSpec>,
+    /// Make the pools of shared memory, so that peers on this host write into them
+    #[arg(long)]
+    pub(crate) shared_pools: bool,
     /// File with the cluster's key
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,

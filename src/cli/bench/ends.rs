@@ -2,9 +2,9 @@
 
 use super::super::args::{Ends, Fabric, RoomsArgs, Transport};
 use super::super::exit::Failure;
-use super::super::pair::{Link, Setup};
+use super::super::pair::{self, Link, Pools, Setup};
 use super::super::raw;
-use kvroom::{Limits, PoolLayout};
+use kvroom::Limits;
 use serde::Serialize;
 
 /// Every report of a bench begins with this.
@@ -17,8 +17,8 @@ pub(crate) struct Between {
     /// Of TCP, as the kernel names it.
     pub(crate) congestion: Option<String>,
     pub(crate) payload_crc: Option<bool>,
-    /// How long shards stay awake after something happened.
-    pub(crate) spin_us: u32,
+    /// How long shards stay awake after something happened; the library's default if none.
+    pub(crate) spin_us: Option<u32>,
 }
 
 /// The ends as they will be.
@@ -35,16 +35,18 @@ impl Checked {
         let link = match (ends.fabric, ends.transport) {
             (Fabric::Local, None) if ends.processes == 1 => Link::Local,
             (Fabric::Local, None) => {
-                return usage("--fabric local is between nodes of one process; use --fabric tcp");
+                return usage(
+                    "--fabric local is between nodes of one process; use --fabric tcp or shm",
+                );
             }
             (Fabric::Local, Some(_)) => {
                 return usage("--fabric local uses no sockets; use --fabric tcp with --transport");
             }
-            (Fabric::Tcp, None | Some(Transport::Tcp)) => Link::Tcp,
-            (Fabric::Tcp, Some(Transport::Unix)) => Link::Unix,
+            (Fabric::Tcp, None) | (Fabric::Tcp | Fabric::Shm, Some(Transport::Tcp)) => Link::Tcp,
+            (Fabric::Shm, None) | (Fabric::Tcp | Fabric::Shm, Some(Transport::Unix)) => Link::Unix,
         };
         let (mut connections, mut congestion, mut payload_crc) = (None, None, None);
-        if link != Link::Local {
+        if ends.fabric == Fabric::Tcp {
             let net = ends.net.net();
             connections = Some(net.connections);
             congestion = Some(check_congestion(net.congestion.as_deref())?);
@@ -59,16 +61,17 @@ impl Checked {
                 connections,
                 congestion,
                 payload_crc,
-                spin_us: ends.net.spin_us.unwrap_or(0),
+                spin_us: ends.net.spin_us,
             },
             ends: ends.clone(),
         })
     }
 
     /// A pair of such nodes.
-    pub(crate) fn setup(&self, layout: Option<PoolLayout>, limits: Limits) -> Setup {
+    pub(crate) fn setup(&self, pools: Vec<Pools>, limits: Limits) -> Setup {
         Setup {
-            layout,
+            pools,
+            shared: self.ends.fabric == Fabric::Shm,
             lanes: self.ends.lanes,
             shards: self.ends.shards,
             limits,
@@ -78,19 +81,46 @@ impl Checked {
         }
     }
 
-    /// Whether bytes go over sockets.
+    /// Whether there is a session between the nodes, and so a sender that has to be there first.
     pub(crate) fn over_sockets(&self) -> bool {
         self.link != Link::Local
     }
+
+    /// Whether bytes go over sockets.
+    pub(crate) fn data_over_sockets(&self) -> bool {
+        self.ends.fabric == Fabric::Tcp
+    }
+
+    /// Copy lanes of each node.
+    pub(crate) fn lanes(&self) -> u16 {
+        self.ends.lanes
+    }
 }
 
-/// Link and number of processes of `bench rooms`.
-pub(crate) fn of_rooms(args: &RoomsArgs) -> Link {
-    match (args.transport, args.processes) {
-        (Some(Transport::Tcp), _) => Link::Tcp,
-        (Some(Transport::Unix), _) | (None, 2..) => Link::Unix,
-        (None, _) => Link::Local,
-    }
+/// A pair of nodes of `bench rooms` for so many rooms at once.
+///
+/// # Errors
+/// The words do not go together.
+pub(crate) fn of_rooms(args: &RoomsArgs, limits: Limits) -> Result<Setup, Failure> {
+    let link = match (args.fabric, args.transport, args.processes) {
+        (None, None, 1) | (Some(Fabric::Local), None, 1) => Link::Local,
+        (Some(Fabric::Local), _, _) => {
+            return usage("--fabric local is within one process and uses no sockets");
+        }
+        (None | Some(Fabric::Shm), None, _) => Link::Unix,
+        (Some(Fabric::Tcp), None, _) => Link::Tcp,
+        (_, Some(Transport::Tcp), _) => Link::Tcp,
+        (_, Some(Transport::Unix), _) => Link::Unix,
+    };
+    let shared = args.fabric == Some(Fabric::Shm);
+    // Rooms without data need no pool, but a fabric of shared memory is one of shared pools.
+    let layout = shared.then(|| pair::layout(1, 1, 4096));
+    Ok(Setup {
+        link,
+        shared,
+        apart: args.processes == 2,
+        ..Setup::local(layout, limits)
+    })
 }
 
 fn check_congestion(name: Option<&str>) -> Result<String, Failure> {

@@ -1,20 +1,29 @@
 //! `kvroom bench`: what the runtime reaches, next to what the machine itself can do.
 //!
 //! ```text
-//!   args ─▶ ends, workload ─▶ run_transfer | run_rooms | run_latency | run_abort ─▶ report ─▶ table or JSON, bars
-//!                               └─ pair: two nodes, one process or two              └─ stats
+//!   args ─▶ ends, workload ─▶ run_transfer | run_rooms | run_latency | run_rate | run_abort ─▶ report ─▶ table or JSON, bars
+//!                               ├─ pair: two nodes, one process or two                        └─ stats
+//!                               └─ yardsticks: memcpy, one_copy (kernel, mapping), raw TCP
+//!   args ─▶ compare: the programs of others and this one in turns ─▶ table, chart
 //! ```
 //!
 //! Rules: a ratio is always taken in one run, in turns with its yardstick. Nothing is reported that
-//! was not verified. Memory is measured in a fresh process for every count.
+//! was not verified, or that another fabric did than was asked for. Memory is measured in a fresh
+//! process for every count.
 
+mod busy;
 mod ends;
+mod kernel;
+mod mapping;
 mod memcpy;
+mod one_copy;
 mod perm;
+mod quiet;
 mod report;
 mod rss;
 mod run_abort;
 mod run_latency;
+mod run_rate;
 mod run_rooms;
 mod run_transfer;
 mod stats;
@@ -36,6 +45,12 @@ pub(crate) fn run(args: BenchArgs) -> Result<Verdict, Failure> {
             finish(&report, &args, args.json)
         }
         Bench::Latency(args) => finish(&run_latency::run(&args)?, &args, args.json),
+        Bench::Rate(args) => {
+            let workload =
+                workload::find(&args.workload).map_err(|e| Failure::Usage(e.to_string()))?;
+            finish(&run_rate::run(&args, &workload)?, &args, args.json)
+        }
+        Bench::Compare(_args) => todo!(),
         Bench::Abort(args) => finish(&run_abort::run(&args)?, &args, args.json),
     }
 }

@@ -8,15 +8,25 @@ use std::time::{Duration, Instant};
 
 /// Resident bytes now.
 pub(crate) fn resident() -> Result<u64, Failure> {
-    let pages = proc::text("/proc/self/statm").and_then(|t| second_number(&t));
+    of("self")
+}
+
+/// Resident bytes of another process now.
+pub(crate) fn of_process(id: u32) -> Result<u64, Failure> {
+    of(&id.to_string())
+}
+
+fn of(process: &str) -> Result<u64, Failure> {
+    let statm = proc::text(&format!("/proc/{process}/statm"));
+    let pages = statm.and_then(|t| second_number(&t));
     let page_size = fs::read("/proc/self/auxv")
         .ok()
         .and_then(|auxv| page_size(&auxv));
     match (pages, page_size) {
         (Some(pages), Some(size)) => Ok(pages * size),
-        _ => Err(Failure::Failed(
-            "cannot read resident memory from /proc/self".to_owned(),
-        )),
+        _ => Err(Failure::Failed(format!(
+            "cannot read resident memory from /proc/{process}"
+        ))),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::args::AbortArgs;
 use super::super::exit::Failure;
 use super::super::node::protocol::{Pages, Send};
-use super::super::pair::{self, POOL, Pair};
+use super::super::pair::{self, POOL, Pair, Pools};
 use super::super::proc;
 use super::ends::Checked;
 use super::report::{AbortReport, AbortTimes};
@@ -41,7 +41,8 @@ async fn measure(
     w: &Workload,
 ) -> Result<Vec<AbortTimes>, Failure> {
     let layout = pair::layout(w.layers, w.pool_pages, w.page_bytes);
-    let mut pair = Pair::start(ends.setup(Some(layout), Limits::default())).await?;
+    let pools = vec![Pools::alike(layout)];
+    let mut pair = Pair::start(ends.setup(pools, Limits::default())).await?;
     pair.fill_source(&w.source_slots(), SEED).await?;
     let mut destination = pair.lease_destination(&w.destination_slots())?;
     let mut all = Vec::new();
@@ -103,7 +104,7 @@ async fn abort_once(
 
 /// Looks at the request's first bytes until they change: that asks nothing of either node.
 fn until_something_landed(pair: &Pair, w: &Workload) -> Result<(), Failure> {
-    let pool = pair.destination()?;
+    let pool = pair.destination(POOL)?;
     let first = w.destination_slots().first().copied().unwrap_or_default();
     let started = Instant::now();
     let mut word = MARK;

@@ -1,12 +1,21 @@
-//! `bench latency`: one small room after the other, from the receiver's start to its end.
+//! `bench latency`: one small room after the other, from the receiver's start to its end, alone and
+//! beside a bulk room.
+//!
+//! ```text
+//!   alone   ▪▪▪▪▪        ▪▪▪▪▪        …   a tenth of the rooms at a time
+//!   beside       ▪▪▪▪▪        ▪▪▪▪▪   …   only those that a bulk room was under way with all along
+//!   bulk         ██████       ██████
+//! ```
 
-use super::super::args::LatencyArgs;
+use super::super::args::{Fabric, LatencyArgs};
 use super::super::exit::Failure;
 use super::super::node::protocol::{Pages, Send, Urgency};
-use super::super::pair::{self, POOL, Pair};
+use super::super::pair::{self, POOL, Pair, Pools};
+use super::super::proc;
+use super::busy::{self, Bulk};
 use super::ends::Checked;
-use super::report::{LatencyReport, LatencyTimes};
-use kvroom::{Class, Limits, RoomId, WriteLease};
+use super::report::{BusyTimes, LatencyReport, LatencyTimes};
+use kvroom::{Class, Limits, ReceiveRoom, RoomId, WriteLease};
 use std::time::Instant;
 
 pub(crate) const PAGE_BYTES: u64 = 16 << 10;
@@ -14,74 +23,160 @@ const WARM_UPS: u32 = 200;
 /// Senders that are started by one command.
 const BATCH: u32 = 100;
 const SEED: u64 = 5;
-/// How long shards stay awake, if it is not said.
+/// How long shards stay awake over sockets, if it is not said.
 const SPIN_US: u32 = 100;
+/// Turns of alone and beside.
+const TURNS: u32 = 10;
+/// Bulk rooms beside which not even one small room fitted, after which it is given up.
+const PATIENCE: u32 = 100;
 
 /// Measures the rooms.
 pub(crate) fn run(args: &LatencyArgs) -> Result<LatencyReport, Failure> {
     let mut ends = args.ends.clone();
-    ends.net.spin_us.get_or_insert(SPIN_US);
+    if ends.fabric != Fabric::Shm {
+        ends.net.spin_us.get_or_insert(SPIN_US);
+    }
     let ends = Checked::of(&ends)?;
-    let times = pair::block_on(measure(args, &ends))?;
-    LatencyReport::new(args, ends.between, &times)
+    if let Some(asked) = args.busy_bytes {
+        proc::require_memory("bench latency --busy-bytes", busy::bytes(asked).1)?;
+    }
+    let (alone, beside) = pair::block_on(measure(args, &ends))?;
+    LatencyReport::new(args, ends.between, &alone, beside.as_ref())
 }
 
-async fn measure(args: &LatencyArgs, ends: &Checked) -> Result<Vec<LatencyTimes>, Failure> {
-    let layout = pair::layout(1, 2, PAGE_BYTES);
-    let mut pair = Pair::start(ends.setup(Some(layout), Limits::default())).await?;
+async fn measure(
+    args: &LatencyArgs,
+    ends: &Checked,
+) -> Result<(Vec<LatencyTimes>, Option<BusyTimes>), Failure> {
+    let mut pools = vec![Pools::alike(pair::layout(1, 2, PAGE_BYTES))];
+    let mut limits = Limits::default();
+    if let Some(asked) = args.busy_bytes {
+        pools.push(busy::pools(asked));
+        limits = busy::limits(asked);
+    }
+    let mut pair = Pair::start(ends.setup(pools, limits)).await?;
     pair.fill_source(&[1], SEED).await?;
-    let mut destination = pair.lease_destination(&[0])?;
-    let all = WARM_UPS + args.reps;
-    let mut times = Vec::with_capacity(all as usize);
-    for first in (0..all).step_by(BATCH as usize) {
-        let count = BATCH.min(all - first);
-        let send = Send {
-            class: Urgency::Interactive,
-            pool: Some(POOL.to_owned()),
-            pages: Some(Pages::List(vec![1])),
-            ..Send::empty(u64::from(first), u64::from(count))
-        };
-        pair.send(send).await?;
-        for rep in first..first + count {
-            let one;
-            (one, destination) = small_room(&pair, rep, destination).await?;
-            times.push(one);
-            if rep == 0 {
-                pair::require_pattern(&destination, SEED)?;
+    let mut small = Small {
+        destination: Some(pair.lease_destination(&[0])?),
+        wait: args.wait,
+        next: 0,
+    };
+    small.rooms(&mut pair, WARM_UPS, None).await?;
+    let mut alone = Vec::with_capacity(args.reps as usize);
+    let mut beside = None;
+    match args.busy_bytes {
+        None => alone = small.rooms(&mut pair, args.reps, None).await?,
+        Some(asked) => {
+            let mut bulk = Bulk::new(&mut pair, asked).await?;
+            let mut times = Vec::with_capacity(args.reps as usize);
+            let turns = TURNS.min(args.reps);
+            for turn in 0..turns {
+                let count = args.reps * (turn + 1) / turns - args.reps * turn / turns;
+                alone.extend(small.rooms(&mut pair, count, None).await?);
+                times.extend(small.rooms(&mut pair, count, Some(&mut bulk)).await?);
+                bulk.finish(&mut pair).await?;
+            }
+            beside = Some(BusyTimes {
+                bytes: busy::bytes(asked).0,
+                rooms: times,
+                bulk: bulk.times().to_vec(),
+            });
+        }
+    }
+    drop(small);
+    pair.shut_down().await?;
+    Ok((alone, beside))
+}
+
+/// The small rooms.
+struct Small {
+    destination: Option<WriteLease>,
+    /// As a task does, instead of by looking.
+    wait: bool,
+    next: u64,
+}
+
+impl Small {
+    /// So many of them; with a bulk room, so many that it was under way with from start to end.
+    async fn rooms(
+        &mut self,
+        pair: &mut Pair,
+        count: u32,
+        mut bulk: Option<&mut Bulk>,
+    ) -> Result<Vec<LatencyTimes>, Failure> {
+        let mut times = Vec::with_capacity(count as usize);
+        let mut in_vain = 0;
+        while times.len() < count as usize {
+            let (first, before) = (self.next, times.len());
+            self.next += u64::from(BATCH);
+            let send = Send {
+                class: Urgency::Interactive,
+                pool: Some(POOL.to_owned()),
+                pages: Some(Pages::List(vec![1])),
+                ..Send::empty(first, BATCH.into())
+            };
+            pair.send(send).await?;
+            for id in first..self.next {
+                if let Some(bulk) = &mut bulk {
+                    bulk.keep_going(pair).await?;
+                }
+                let one = self.room(pair, id).await?;
+                let counts = bulk.as_ref().is_none_or(|bulk| bulk.is_under_way());
+                if counts && times.len() < count as usize {
+                    times.push(one);
+                }
+            }
+            let waited = pair.waited(first, BATCH.into()).await?;
+            pair::all_done(&waited)?;
+            in_vain = if times.len() == before {
+                in_vain + 1
+            } else {
+                0
+            };
+            if in_vain == PATIENCE {
+                return Err(Failure::Failed(
+                    "no small room fits beside a bulk room: give more --busy-bytes".to_owned(),
+                ));
             }
         }
-        let waited = pair.waited(u64::from(first), u64::from(count)).await?;
-        pair::all_done(&waited)?;
+        Ok(times)
     }
-    drop(destination);
-    pair.shut_down().await?;
-    times.drain(..WARM_UPS as usize);
-    Ok(times)
+
+    async fn room(&mut self, pair: &Pair, id: u64) -> Result<LatencyTimes, Failure> {
+        let lease = self.destination.take();
+        let lease = lease.ok_or_else(|| Failure::Failed("the page is lent".to_owned()))?;
+        let builder = pair
+            .decode
+            .receive(RoomId(id))
+            .from(&pair.sender)
+            .class(Class::Interactive)
+            .into(lease);
+        let started = Instant::now();
+        let room = builder.start().await;
+        let room = room.map_err(pair::failed("cannot start a receiver"))?;
+        if !self.wait {
+            look_until(&room, |status| status.ended);
+        }
+        let outcome = room.outcome().await;
+        let done = started.elapsed();
+        if !self.wait {
+            look_until(&room, |status| status.released);
+        }
+        let back = room.released().await;
+        let released = started.elapsed();
+        pair::require_done(outcome, "receiver")?;
+        let lease = pair::only_lease(back, "receiver")?;
+        if id == 0 {
+            pair::require_pattern(&lease, SEED)?;
+        }
+        self.destination = Some(lease);
+        Ok(LatencyTimes { done, released })
+    }
 }
 
-async fn small_room(
-    pair: &Pair,
-    rep: u32,
-    destination: WriteLease,
-) -> Result<(LatencyTimes, WriteLease), Failure> {
-    let builder = pair
-        .decode
-        .receive(RoomId(u64::from(rep)))
-        .from(&pair.sender)
-        .class(Class::Interactive)
-        .into(destination);
-    let started = Instant::now();
-    let receiver = builder.start().await;
-    let receiver = receiver.map_err(pair::failed("cannot start a receiver"))?;
-    let outcome = receiver.outcome().await;
-    let done = started.elapsed();
-    let released = receiver.released().await;
-    let all = started.elapsed();
-    pair::require_done(outcome, "receiver")?;
-    let destination = pair::only_lease(released, "receiver")?;
-    let times = LatencyTimes {
-        done,
-        released: all,
-    };
-    Ok((times, destination))
+/// As an engine's loop does; others may run in between.
+fn look_until(room: &ReceiveRoom, is: impl Fn(&kvroom::Status) -> bool) {
+    while !is(&room.poll()) {
+        std::thread::yield_now();
+    }
 }

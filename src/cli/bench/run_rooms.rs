@@ -7,6 +7,7 @@ use super::super::output;
 use super::super::pair::{self, Link, Pair, Setup};
 use super::super::proc;
 use super::ends;
+use super::quiet;
 use super::report::{Idle, RoomsReport};
 use super::rss;
 use kvroom::{Limits, Node, ReceiveRoom, RoomId, SendRoom, StartError, Which};
@@ -16,7 +17,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Rooms in one call of the batch API.
-const BATCH: u64 = 1_024;
+pub(super) const BATCH: u64 = 1_024;
 /// More than one idle whole room may take; for refusing before the machine swaps.
 const GENEROUS_BYTES_PER_ROOM: u64 = 6_144;
 /// How long to wait for idle memory to stop changing.
@@ -28,7 +29,14 @@ pub(crate) fn run(args: &RoomsArgs) -> Result<Verdict, Failure> {
         output::print_json(&pair::block_on(idle_memory(rooms))?)?;
         return Ok(Verdict::Met);
     }
-    let link = ends::of_rooms(args);
+    if let Some(rooms) = args.idle_cpu {
+        return super::finish(&quiet::idle_cpu(args, rooms)?, args, args.json);
+    }
+    if let Some(rooms) = args.soak {
+        return super::finish(&quiet::soak(args, rooms)?, args, args.json);
+    }
+    let setup = ends::of_rooms(args, limits(args.rate_rooms + 2 * BATCH))?;
+    let link = setup.link;
     let mut idle = Vec::new();
     if link == Link::Local {
         for &rooms in &args.rooms {
@@ -38,7 +46,7 @@ pub(crate) fn run(args: &RoomsArgs) -> Result<Verdict, Failure> {
         let text = "--require-bytes is for rooms within one process and without --transport";
         return Err(Failure::Usage(text.to_owned()));
     }
-    let times = pair::block_on(rates(args, link))?;
+    let times = pair::block_on(rates(args, setup))?;
     super::finish(
         &RoomsReport::new(args.processes, link, args.rate_rooms, &times, idle)?,
         args,
@@ -75,50 +83,26 @@ fn idle_in_a_fresh_process(rooms: u64) -> Result<Idle, Failure> {
 }
 
 async fn idle_memory(rooms: u64) -> Result<Idle, Failure> {
-    let pair = pair_for(rooms).await?;
+    let mut pair = pair_for(rooms).await?;
     // One batch has come and gone, so that what is made once is not counted.
     whole_rooms(&pair, 0..BATCH).await?;
     let before = rss::settled(PATIENCE)?;
-    let mut held = Vec::new();
-    for ids in batches(BATCH..BATCH + rooms) {
-        held.push(start(&pair, ids).await?);
-    }
+    let waiting = start_idle(&mut pair, BATCH..BATCH + rooms).await?;
     let idle = rss::settled(PATIENCE)?;
-    pair.decode.abort_where(Which::All, "measured").await;
-    prefill(&pair)?.abort_where(Which::All, "measured").await;
-    for (receivers, senders) in held {
-        for room in receivers {
-            room.outcome().await;
-            drop(room.released().await);
-        }
-        for room in senders {
-            room.outcome().await;
-            drop(room.released().await);
-        }
-    }
+    abort_idle(&mut pair, waiting, rooms).await?;
     let after = rss::settled(PATIENCE)?;
     pair.shut_down().await?;
     Ok(Idle::new(rooms, before, idle, after))
 }
 
-async fn rates(args: &RoomsArgs, link: Link) -> Result<Vec<Duration>, Failure> {
+async fn rates(args: &RoomsArgs, setup: Setup) -> Result<Vec<Duration>, Failure> {
     let rooms = args.rate_rooms;
-    let apart = args.processes == 2;
-    let setup = Setup {
-        link,
-        apart,
-        ..Setup::local(None, limits(rooms + 2 * BATCH))
-    };
     let mut pair = Pair::start(setup).await?;
     let mut times = Vec::new();
     for rep in 0..=u64::from(args.reps) {
         let ids = rep * rooms..(rep + 1) * rooms;
         let started = Instant::now();
-        if apart {
-            whole_rooms_apart(&mut pair, ids).await?;
-        } else {
-            whole_rooms(&pair, ids).await?;
-        }
+        lives(&mut pair, ids).await?;
         // The first one warms up.
         if rep > 0 {
             times.push(started.elapsed());
@@ -126,6 +110,71 @@ async fn rates(args: &RoomsArgs, link: Link) -> Result<Vec<Duration>, Failure> {
     }
     pair.shut_down().await?;
     Ok(times)
+}
+
+/// Takes rooms from start to both outcomes, wherever the prefill node is.
+pub(super) async fn lives(pair: &mut Pair, ids: Range<u64>) -> Result<(), Failure> {
+    if pair.other_process().is_some() {
+        whole_rooms_apart(pair, ids).await
+    } else {
+        whole_rooms(pair, ids).await
+    }
+}
+
+/// Rooms that wait: their senders have started and not finished.
+pub(super) struct Waiting {
+    receivers: Vec<ReceiveRoom>,
+    senders: Vec<SendRoom>,
+    /// In another process.
+    first: u64,
+}
+
+/// Starts rooms that wait, on both nodes.
+pub(super) async fn start_idle(pair: &mut Pair, ids: Range<u64>) -> Result<Waiting, Failure> {
+    let mut waiting = Waiting {
+        receivers: Vec::new(),
+        senders: Vec::new(),
+        first: ids.start,
+    };
+    for ids in batches(ids) {
+        if pair.other_process().is_some() {
+            let send = Send {
+                finish: false,
+                ..Send::empty(ids.start, ids.end - ids.start)
+            };
+            pair.send(send).await?;
+            waiting.receivers.extend(receivers(pair, ids).await?);
+        } else {
+            let (receivers, senders) = start(pair, ids).await?;
+            waiting.receivers.extend(receivers);
+            waiting.senders.extend(senders);
+        }
+    }
+    Ok(waiting)
+}
+
+/// Aborts rooms that wait and waits until nothing of them is left; there are `count` of them.
+pub(super) async fn abort_idle(
+    pair: &mut Pair,
+    waiting: Waiting,
+    count: u64,
+) -> Result<(), Failure> {
+    pair.decode.abort_where(Which::All, "measured").await;
+    if let Some(prefill) = pair.prefill() {
+        prefill.abort_where(Which::All, "measured").await;
+    }
+    for room in waiting.receivers {
+        room.outcome().await;
+        drop(room.released().await);
+    }
+    if pair.other_process().is_some() {
+        pair.waited(waiting.first, count).await?;
+    }
+    for room in waiting.senders {
+        room.outcome().await;
+        drop(room.released().await);
+    }
+    Ok(())
 }
 
 /// As [`whole_rooms`], with the senders in another process: a command starts a batch of them before
@@ -143,10 +192,7 @@ async fn whole_rooms_apart(pair: &mut Pair, ids: Range<u64>) -> Result<(), Failu
         if let Some(next) = batches.peek() {
             told = Some(tell(pair, next)?);
         }
-        let receives = batch
-            .clone()
-            .map(|id| pair.decode.receive(RoomId(id)).from(&pair.sender).total(0));
-        let receivers = all(pair.decode.start_receives(receives.collect()).await)?;
+        let receivers = receivers(pair, batch.clone()).await?;
         if let Some(mine) = mine {
             pair.sent(mine).await?;
         }
@@ -194,14 +240,16 @@ async fn whole_rooms(pair: &Pair, ids: Range<u64>) -> Result<(), Failure> {
 type Batch = (Vec<ReceiveRoom>, Vec<SendRoom>);
 
 async fn start(pair: &Pair, ids: Range<u64>) -> Result<Batch, Failure> {
-    let receives = ids
-        .clone()
-        .map(|id| pair.decode.receive(RoomId(id)).from(&pair.sender).total(0));
-    let receivers = all(pair.decode.start_receives(receives.collect()).await)?;
+    let receivers = receivers(pair, ids.clone()).await?;
     let prefill = prefill(pair)?;
     let sends = ids.map(|id| prefill.send(RoomId(id)));
     let senders = all(prefill.start_sends(sends.collect()).await)?;
     Ok((receivers, senders))
+}
+
+async fn receivers(pair: &Pair, ids: Range<u64>) -> Result<Vec<ReceiveRoom>, Failure> {
+    let receives = ids.map(|id| pair.decode.receive(RoomId(id)).from(&pair.sender).total(0));
+    all(pair.decode.start_receives(receives.collect()).await)
 }
 
 /// Backwards: the last room of a batch is done last, so the driver sleeps once and not at every room.
@@ -244,7 +292,7 @@ fn prefill(pair: &Pair) -> Result<&Node, Failure> {
     pair.prefill().ok_or_else(elsewhere)
 }
 
-fn limits(rooms: u64) -> Limits {
+pub(super) fn limits(rooms: u64) -> Limits {
     let defaults = Limits::default();
     let rooms = rooms as usize;
     Limits {

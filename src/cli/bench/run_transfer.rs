@@ -3,14 +3,18 @@
 use super::super::args::TransferArgs;
 use super::super::exit::Failure;
 use super::super::node::protocol::{Pages, RawAddress, RawServe, Request, Send};
-use super::super::pair::{self, POOL, Pair};
+use super::super::pair::{self, POOL, Pair, Pools};
 use super::super::proc;
 use super::super::raw::Receiver;
 use super::ends::Checked;
+use super::kernel::Kernel;
+use super::mapping::Backing;
 use super::memcpy::Yardstick;
+use super::one_copy::OneCopy;
 use super::report::TransferReport;
 use super::workload::Workload;
 use kvroom::{Limits, RoomId, WriteLease};
+use std::ops::RangeFrom;
 use std::time::{Duration, Instant};
 
 /// Of the pattern that is moved.
@@ -19,48 +23,75 @@ const SEED: u64 = 0x6b76_726f_6f6d;
 /// What each repetition took, in turns.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
+    /// Of the rooms before `raw` and `memcpy`.
     pub(crate) rooms: Vec<Duration>,
-    /// Empty for fabric local.
+    /// Empty but for fabric tcp.
     pub(crate) raw: Vec<Duration>,
     pub(crate) memcpy: Vec<Duration>,
+    /// Of each best copy; empty for fabric tcp.
+    pub(crate) one_copy: Vec<OneCopyTimes>,
+}
+
+/// What one of the best copies took, each with the room before it.
+#[derive(Debug)]
+pub(crate) struct OneCopyTimes {
+    pub(crate) kernel: Kernel,
+    pub(crate) rooms: Vec<Duration>,
+    pub(crate) copies: Vec<Duration>,
+}
+
+impl OneCopyTimes {
+    fn of(kernel: Kernel) -> OneCopyTimes {
+        OneCopyTimes {
+            kernel,
+            rooms: Vec::new(),
+            copies: Vec::new(),
+        }
+    }
 }
 
 /// Measures the workload.
 pub(crate) fn run(args: &TransferArgs, w: &Workload) -> Result<TransferReport, Failure> {
     let ends = Checked::of(&args.ends)?;
-    if !ends.over_sockets() && args.require_ratio_raw.is_some() {
+    if !ends.data_over_sockets() && args.require_ratio_raw.is_some() {
         let text = "--require-ratio-raw needs --fabric tcp";
         return Err(Failure::Usage(text.to_owned()));
     }
-    // Two pools of the nodes, two buffers of memcpy, and two of raw TCP.
-    let pools = if ends.over_sockets() { 6 } else { 4 };
-    proc::require_memory(&format!("workload {w}"), pools * w.pool_bytes())?;
-    let mut yardstick = Yardstick::new(w);
-    let times = pair::block_on(measure(args, &ends, w, &mut yardstick))?;
+    if ends.data_over_sockets() && args.require_ratio_one_copy.is_some() {
+        let text = "--require-ratio-one-copy needs --fabric local or shm";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    // Two pools of the nodes, two buffers of memcpy, and two of raw TCP or of the best copies.
+    proc::require_memory(&format!("workload {w}"), 6 * w.pool_bytes())?;
+    let times = pair::block_on(measure(args, &ends, w))?;
     TransferReport::new(args, ends.between, w, &times)
 }
 
-async fn measure(
-    args: &TransferArgs,
-    ends: &Checked,
-    w: &Workload,
-    yardstick: &mut Yardstick,
-) -> Result<Times, Failure> {
+async fn measure(args: &TransferArgs, ends: &Checked, w: &Workload) -> Result<Times, Failure> {
     let layout = pair::layout(w.layers, w.pool_pages, w.page_bytes);
-    let mut pair = Pair::start(ends.setup(Some(layout), limits(w))).await?;
+    let pools = vec![Pools::alike(layout)];
+    let mut pair = Pair::start(ends.setup(pools, limits(w))).await?;
     pair.fill_source(&w.source_slots(), SEED).await?;
     let mut destination = pair.lease_destination(&w.destination_slots())?;
-    let raw = if ends.over_sockets() {
-        Some(raw(&mut pair, ends, w).await?)
-    } else {
-        None
-    };
-
+    let mut yardstick = Yardstick::new(w);
+    let (mut raw, mut one_copy) = (None, None);
     let mut times = Times::default();
+    if ends.data_over_sockets() {
+        raw = Some(self::raw(&mut pair, ends, w).await?);
+    } else {
+        let like = match pair.destination(POOL)?.layout() {
+            _ => Backing::Private,
+        };
+        let made = OneCopy::new(w, like, ends.lanes());
+        one_copy = Some(made.map_err(pair::failed("no memory for the best copies"))?);
+        times.one_copy = Kernel::all().iter().map(|&k| OneCopyTimes::of(k)).collect();
+    }
+
     // Repetition 0 warms up and is compared; it starts from destinations with other bytes.
+    let mut ids = 0..;
     for rep in 0..=args.reps {
         let time;
-        (time, destination) = transfer(&mut pair, ends, w, rep, destination).await?;
+        (time, destination) = transfer(&mut pair, ends, w, &mut ids, destination).await?;
         let raw_time = raw.as_ref().map(Receiver::run).transpose()?;
         let copy = yardstick.run();
         if rep == 0 {
@@ -70,6 +101,18 @@ async fn measure(
             times.rooms.push(time);
             times.raw.extend(raw_time);
             times.memcpy.push(copy);
+        }
+        // Each has a room before it, so that both find in the caches what the other one left.
+        if let Some(one_copy) = &mut one_copy {
+            for both in &mut times.one_copy {
+                let time;
+                (time, destination) = transfer(&mut pair, ends, w, &mut ids, destination).await?;
+                let copy = one_copy.run(both.kernel);
+                if rep > 0 {
+                    both.rooms.push(time);
+                    both.copies.push(copy);
+                }
+            }
         }
     }
     drop((destination, raw));
@@ -82,10 +125,10 @@ async fn transfer(
     pair: &mut Pair,
     ends: &Checked,
     w: &Workload,
-    rep: u32,
+    ids: &mut RangeFrom<u64>,
     destination: WriteLease,
 ) -> Result<(Duration, WriteLease), Failure> {
-    let id = u64::from(rep);
+    let id = ids.next().unwrap_or_default();
     let send = Send {
         pool: Some(POOL.to_owned()),
         pages: Some(Pages::List(w.source_slots())),

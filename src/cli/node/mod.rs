@@ -39,6 +39,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<Verdict, Failure> {
 async fn serve(args: &NodeArgs, key: Option<ClusterKey>) -> Result<Verdict, Failure> {
     // Before anything else: a signal that comes while the node starts must not be missed.
     let mut signals = Signals::listen()?;
+    let pool = |spec| pool(spec, args.shared_pools);
     let pools = args.pool.iter().map(pool).collect::<Result<Vec<_>, _>>()?;
     let node = start(args, key, &pools).await?;
     let why = match ready(args, &node).await {
@@ -77,7 +78,8 @@ async fn start(args: &NodeArgs, key: Option<ClusterKey>, pools: &[Pool]) -> Resu
     args.deadline
         .iter()
         .for_each(|setting| setting.apply(&mut deadlines));
-    let mut builder = Node::builder(&args.name)
+    let mut builder = args.net.spin(Node::builder(&args.name));
+    builder = builder
         .lanes(usize::from(args.lanes))
         .limits(limits)
         .deadlines(deadlines)
@@ -86,9 +88,6 @@ async fn start(args: &NodeArgs, key: Option<ClusterKey>, pools: &[Pool]) -> Resu
             key,
             ..args.net.net()
         });
-    if let Some(spin) = args.net.spin() {
-        builder = builder.spin(spin);
-    }
     if let Some(shards) = args.shards {
         builder = builder.shards(usize::from(shards));
     }
@@ -189,10 +188,9 @@ async fn command(engine: &Engine, line: Input) -> Result<bool, Failure> {
     Ok(stop)
 }
 
-fn pool(spec: &PoolSpec) -> Result<Pool, Failure> {
-    let mut layout = pair::layout(spec.layers, spec.pages, spec.page_bytes);
-    layout.name.clone_from(&spec.name);
-    Pool::owned(layout).map_err(|e| Failure::Usage(format!("pool {:?}: {e}", spec.name)))
+fn pool(spec: &PoolSpec, shared: bool) -> Result<Pool, Failure> {
+    let layout = pair::named_layout(&spec.name, spec.layers, spec.pages, spec.page_bytes);
+    pair::new_pool(layout, shared).map_err(|e| Failure::Usage(format!("pool {:?}: {e}", spec.name)))
 }
 
 /// The cluster's key: never on the command line, where every user of the machine could see it.

@@ -67,6 +67,8 @@ pub(crate) enum Pages {
     List(Vec<u32>),
     /// `each` pages for every room, one room's behind the other's.
     Run { first: u32, each: u32 },
+    /// One of these lists for every room, in turns.
+    Sets { sets: Vec<Vec<u32>> },
 }
 
 impl Pages {
@@ -74,6 +76,12 @@ impl Pages {
     pub(crate) fn of(&self, k: u64) -> Result<Vec<u32>, String> {
         match self {
             Pages::List(pages) => Ok(pages.clone()),
+            Pages::Sets { sets } => {
+                let count = u64::try_from(sets.len()).unwrap_or(u64::MAX);
+                let which = k.checked_rem(count).and_then(|i| usize::try_from(i).ok());
+                let pages = which.and_then(|i| sets.get(i)).cloned();
+                pages.ok_or_else(|| "the list of sets is empty".to_owned())
+            }
             &Pages::Run { first, each } => {
                 let start = k
                     .checked_mul(u64::from(each))
@@ -380,6 +388,12 @@ mod tests {
             class: Urgency::Interactive,
             ..Send::empty(0, 1)
         }));
+        round_trip(Request::Send(Send {
+            pages: Some(Pages::Sets {
+                sets: vec![vec![1, 2], vec![3]],
+            }),
+            ..Send::empty(0, 1)
+        }));
         round_trip(Request::Wait(Wait::sends(0, 10)));
         round_trip(Request::AbortWhere {
             which: Which::Room(7),
@@ -422,6 +436,12 @@ mod tests {
 
     #[test]
     fn pages_of_rooms_lie_one_behind_the_other_and_never_wrap() {
+        let sets = Pages::Sets {
+            sets: vec![vec![1, 2], vec![3]],
+        };
+        assert_eq!(sets.of(4).unwrap(), [1, 2]);
+        assert_eq!(sets.of(u64::MAX).unwrap(), [3]);
+        assert!(Pages::Sets { sets: vec![] }.of(0).is_err());
         let run = Pages::Run { first: 10, each: 3 };
         assert_eq!(run.of(2).unwrap(), [16, 17, 18]);
         assert!(run.of(u64::MAX).is_err());

@@ -3,6 +3,7 @@
 mod gates;
 mod jobs;
 mod leases;
+mod ring;
 mod shared_gates;
 mod shared_pools;
 mod table_model;

@@ -106,11 +106,12 @@ impl PeerActor {
         let mut session = Session::new(self.node.incarnation, self.incarnation, limits);
         // What earlier sessions named is dead for ever.
         session.note_abort(self.floor);
+        let mut watching = Vec::new();
         let route = match attach.route {
             RouteWish::Local(gates) => PeerRoute::Local(gates),
             RouteWish::Tcp(start) => PeerRoute::Tcp(start()),
             RouteWish::Shm(route) => {
-                super::near::watch(&route, attach.session, ctx);
+                watching = super::near::watch(&route, attach.session, ctx);
                 PeerRoute::Shm(route)
             }
         };
@@ -123,6 +124,7 @@ impl PeerActor {
             pools: attach.pools.into_iter().collect(),
             route: route.clone(),
             remote: attach.remote,
+            watching,
             reader: self.reader(),
             transport: None,
             taking: false,

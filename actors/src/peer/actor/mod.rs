@@ -149,6 +149,8 @@ struct Link {
     route: PeerRoute,
     /// Pools of a peer that shares memory, mapped here.
     remote: RemotePools,
+    /// Tasks that watch a peer which shares memory.
+    watching: Vec<tokio::task::JoinHandle<()>>,
     reader: FrameReader,
     /// None while it waits to be resumed.
     transport: Option<Transport>,
@@ -163,6 +165,9 @@ struct Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.stop_tasks();
+        for task in self.watching.drain(..) {
+            task.abort();
+        }
     }
 }
 

@@ -7,7 +7,6 @@ use super::{Link, PeerActor};
 use crate::fabric::PeerRoute;
 use crate::fabric::shm::{ShmClaim, ShmRoute, ShmSection};
 use crate::ids::PoolId;
-use crate::memory::Writer;
 use crate::peer::hello::SessionId;
 use crate::peer::message::{Body, Claim};
 use crate::reason::{Code, Reason};
@@ -15,46 +14,75 @@ use crate::runtime::link;
 use crate::runtime::readable::Readable;
 use actix::{AsyncContext, Context, Handler, Message};
 use kvroom_kernels::layout::PoolLayout;
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// The process that this session is with is dead.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Died {
     session: SessionId,
+    /// What it had said has been read by now.
+    heard: bool,
 }
 
-/// Tells the actor when the process at the other end is dead.
-pub(super) fn watch(route: &ShmRoute, session: SessionId, ctx: &mut Context<PeerActor>) {
+/// How long what a dead process had said is read. The end of its socket says sooner that it was.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// Tells the actor when the process at the other end is dead, and the gates when it rings. For as
+/// long as these tasks are not aborted.
+pub(super) fn watch(
+    route: &ShmRoute,
+    session: SessionId,
+    ctx: &mut Context<PeerActor>,
+) -> Vec<JoinHandle<()>> {
     let me = ctx.address();
-    let writer: Arc<Writer> = Arc::clone(&route.writer);
-    let watched = writer.pidfd().as_fd().try_clone_to_owned();
-    let watched = watched.and_then(Readable::new);
-    match watched {
-        Ok(watched) => {
-            let told = async move {
-                while !writer.ask() {
-                    if watched.again().await.is_err() {
-                        return;
-                    }
+    let writer = Arc::clone(&route.writer);
+    let died = readable(writer.pidfd()).map(|pidfd| {
+        actix::spawn(async move {
+            while !writer.ask() {
+                if pidfd.again().await.is_err() {
+                    return;
                 }
-                me.do_send(Died { session });
-            };
-            ctx.spawn(actix::fut::wrap_future(told));
+            }
+            let heard = false;
+            me.do_send(Died { session, heard });
+        })
+    });
+    let gates = Arc::clone(&route.ours);
+    let rung = readable(&*route.bell).map(|bell| {
+        actix::spawn(async move {
+            while bell.again().await.is_ok() {
+                gates.rang();
+            }
+        })
+    });
+    let mut watching = Vec::new();
+    for task in [died, rung] {
+        match task {
+            Ok(task) => watching.push(task),
+            // The socket's end and the shards' ticks find the same out later.
+            Err(error) => tracing::warn!(%error, "a peer of this host cannot be watched"),
         }
-        // The socket's end and the shards' ticks find it out later.
-        Err(error) => tracing::warn!(%error, "a peer's process cannot be watched"),
     }
+    watching
+}
+
+fn readable(fd: &impl AsFd) -> io::Result<Readable> {
+    fd.as_fd().try_clone_to_owned().and_then(Readable::new)
 }
 
 impl Handler<Died> for PeerActor {
     type Result = ();
 
-    fn handle(&mut self, died: Died, _: &mut Context<Self>) {
+    fn handle(&mut self, died: Died, ctx: &mut Context<Self>) {
         let Some(Link {
             route: PeerRoute::Shm(route),
             id,
+            transport,
             ..
         }) = &self.link
         else {
@@ -64,14 +92,38 @@ impl Handler<Died> for PeerActor {
             return;
         }
         route.ours.rang();
-        // This incarnation was that process.
-        self.for_good = true;
-        let text = format!("the process of node {:?} is dead", self.name);
-        self.give_up(Reason::new(Code::PeerLost, text), None);
+        if transport.is_some() && !died.heard {
+            let died = Died {
+                heard: true,
+                ..died
+            };
+            ctx.notify_later(died, LAST_WORDS);
+            return;
+        }
+        self.is_dead();
     }
 }
 
 impl PeerActor {
+    /// The process at the other end is dead, and this incarnation was that process.
+    fn is_dead(&mut self) {
+        self.for_good = true;
+        let text = format!("the process of node {:?} is dead", self.name);
+        self.give_up(Reason::new(Code::PeerLost, text), None);
+    }
+
+    /// Its connection is lost; gives the session up if that is because the process is dead.
+    pub(super) fn gave_up_the_dead(&mut self) -> bool {
+        let dead = match self.link.as_ref().map(|link| &link.route) {
+            Some(PeerRoute::Shm(route)) => route.writer.ask(),
+            _ => false,
+        };
+        if dead {
+            self.is_dead();
+        }
+        dead
+    }
+
     /// Sends the descriptor of a pool that is about to be announced.
     pub(super) fn share_pool(&mut self, body: &Body) {
         let (Body::PoolAdded { pool, .. }, Some(link)) = (body, &self.link) else {

@@ -1,4 +1,4 @@
-use super::super::super::args::{Bench, Cli, Command};
+use super::super::super::args::{AbortArgs, Bench, Cli, Command, TransferArgs};
 use super::*;
 use clap::Parser;
 use serde_json::{Value, json};
