@@ -108,7 +108,7 @@ pub(crate) fn recv_with_fds(
     // control message, of the lengths said; both live through the call.
     let n = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
-    let came = message.msg_controllen as usize;
+    let came: usize = message.msg_controllen;
     let mut fds = Vec::new();
     let mut strange = false;
     if came >= Control::bytes(0) {
@@ -116,7 +116,7 @@ pub(crate) fn recv_with_fds(
             && control.head.cmsg_type == libc::SCM_RIGHTS;
         strange = !rights;
         if rights {
-            let bytes = (control.head.cmsg_len as usize).saturating_sub(Control::bytes(0));
+            let bytes = control.head.cmsg_len.saturating_sub(Control::bytes(0));
             for fd in control.fds.iter().take(bytes / size_of::<RawFd>()) {
                 // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
                 fds.push(unsafe { OwnedFd::from_raw_fd(*fd) });

@@ -16,7 +16,8 @@
 //!   the capacity, whatever the shared words say.
 //! - Who is about to sleep says so, and then looks again. The two fences order flag and cursor on
 //!   both sides: either the one that publishes sees the flag, or the one that sleeps sees the cursor.
-//! - The flag is taken with a swap: each time that somebody sleeps it is rung for once.
+//! - A flag is only ever swapped, so that all its changes are in one order; who takes it rings. Each
+//!   time that somebody sleeps it is rung for once.
 //! - A flag that is set for nothing costs a ring for nothing, and no more.
 //!
 //! Orderings: a cursor is released by its owner and acquired by the other: bytes are written before
@@ -89,13 +90,13 @@ impl Published {
 
     /// Says that whoever is told here is about to sleep.
     fn await_more(&self) {
-        self.awaited.store(1, Ordering::Relaxed);
+        self.awaited.swap(1, Ordering::Relaxed);
         // Before the cursor is looked at. Pairs with the fence in `tell`.
         fence(Ordering::SeqCst);
     }
 
     fn awake(&self) {
-        self.awaited.store(0, Ordering::Relaxed);
+        self.awaited.swap(0, Ordering::Relaxed);
     }
 }
 

@@ -20,6 +20,7 @@ pub mod config;
 pub(crate) mod control;
 mod dial;
 pub mod drive;
+mod former;
 mod greet;
 pub mod hub;
 pub(crate) mod link;

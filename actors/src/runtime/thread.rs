@@ -12,7 +12,7 @@ use super::shared::{NamedPool, NodeShared, Pools};
 use super::stats::Stats;
 use crate::copy::actor::{Drain, Lane};
 use crate::ids::{Incarnation, PeerRef, PoolId, RoomId};
-use crate::memory::{GateTable, Pool};
+use crate::memory::{ClaimNumbers, GateTable, Origin, Pool};
 use crate::peer::actor::GiveUp;
 use crate::peer::hello;
 use crate::reason::{Code, Reason};
@@ -51,6 +51,11 @@ pub enum NodeError {
         /// How many.
         given: usize,
     },
+    /// A pool was made in the process that this one is a child of.
+    #[error(
+        "pool {0:?} is of the process that this one was forked from, and its memory is not here: make it in the child"
+    )]
+    PoolOfParent(String),
     /// It cannot listen where it should.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -163,8 +168,9 @@ impl Runtime {
             jobs: Arc::new(Semaphore::new(jobs)),
             job_slots: jobs,
             pools: pools_rx,
+            origin: Origin::here(),
             started: Instant::now(),
-            next_claim: AtomicU64::new(1),
+            claims: ClaimNumbers::new(&config.pools),
             next_life: AtomicU64::new(1),
             limits: config.limits.clone(),
             deadlines: config.deadlines.clone(),
@@ -242,6 +248,9 @@ impl Runtime {
     /// # Errors
     /// See [`ConnectError`].
     pub async fn connect(&self, address: &str) -> Result<PeerInfo, ConnectError> {
+        if !self.shared.origin.is_here() {
+            return Err(ConnectError::Forked);
+        }
         let (reply, answer) = oneshot::channel();
         let message = ControlMsg::Connect {
             address: address.to_owned(),
@@ -357,6 +366,9 @@ fn check(config: &NodeConfig) -> Result<(), NodeError> {
         let name = &pool.layout().name;
         if config.pools[..i].iter().any(|p| p.layout().name == *name) {
             return Err(NodeError::PoolNameTaken(name.clone()));
+        }
+        if !pool.is_here() {
+            return Err(NodeError::PoolOfParent(name.clone()));
         }
     }
     if !(1..=64).contains(&config.net.connections) {
@@ -530,9 +542,9 @@ struct Threads {
 }
 
 impl Threads {
-    /// Before any of them has work. Waits until each has done it.
+    /// Before any of them has work. Waits until each has done it. The thread of a driven shard is its
+    /// engine's to bind.
     fn pin(&self, pinning: &Pinning) -> Result<(), PinError> {
-        // A driven shard is on a thread of its engine, which is not ours to place.
         let shards = self.arbiters.iter().enumerate();
         let lanes = self.lanes.iter().map(|(_, arbiter)| arbiter).enumerate();
         let shards = shards.map(|(i, arbiter)| (arbiter, affinity::nth(&pinning.shards, i)));
