@@ -179,7 +179,7 @@ impl Job {
                 let parts = tickets.into_iter().zip(places);
                 parts.map(|(ticket, place)| job(ticket, place)).collect()
             }
-            Err(ticket) => vec![job(ticket, place)],
+            Err(ticket) => vec![job(*ticket, place)],
         }
     }
 

@@ -242,9 +242,9 @@ impl Ticket {
     ///
     /// # Errors
     /// The ticket as it was, if it is a part already or its job has begun.
-    pub(crate) fn split(self, count: usize) -> Result<Vec<Ticket>, Ticket> {
+    pub(crate) fn split(self, count: usize) -> Result<Vec<Ticket>, Box<Ticket>> {
         if self.parts.is_some() || self.facts != Facts::default() {
-            return Err(self);
+            return Err(Box::new(self));
         }
         let mut first = self;
         let parts = Arc::new(Mutex::new(Parts {
