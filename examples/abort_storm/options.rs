@@ -125,7 +125,9 @@ impl Options {
             return Some("the old design is a model within one process; use --fabric local");
         }
         if self.plant == Some(Plant::TornRead) && self.fabric == FabricKind::Tcp {
-            return Some("torn-read is for lanes that copy from page to page; use --fabric local or shm");
+            return Some(
+                "torn-read is for lanes that copy from page to page; use --fabric local or shm",
+            );
         }
         if self.processes == 2 && self.fabric == FabricKind::Local {
             return Some("the local fabric joins nodes of one process; use --fabric tcp or shm");

@@ -2,8 +2,8 @@
 //!
 //! Not part of any build of the library or the program: only examples and tests turn the feature on.
 
-use crate::memory::plant::{self, Wrong};
 use crate::memory::Pool;
+use crate::memory::plant::{self, Wrong};
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 

@@ -65,8 +65,8 @@ pub use gate::Refused;
 pub use held::Mode;
 pub use lease::{Lease, ReadLease, WriteLease};
 pub use lease_table::{Holder, LeaseError};
-pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
 pub(crate) use numbers::ClaimNumbers;
+pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
 pub(crate) use remote::{RemoteGates, RemoteInside, RemotePool};
 pub(crate) use ring::{RingError, RingMemory, RingReader, RingSide, RingWriter};
 pub use shared::{

@@ -52,7 +52,9 @@ pub enum ConnectError {
     #[error(transparent)]
     BadAddress(#[from] AddressError),
     /// This process is a child of fork of the node's.
-    #[error("the node is of the process that this one was forked from: start a node in this process")]
+    #[error(
+        "the node is of the process that this one was forked from: start a node in this process"
+    )]
     Forked,
     /// This node is in no hub.
     #[error("this node is in no hub: give the builder one, with hub(&hub)")]

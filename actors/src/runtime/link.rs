@@ -19,8 +19,8 @@ use crate::fabric::shm::ShmRoute;
 use crate::fabric::stream::Stream;
 use crate::ids::PoolId;
 use crate::memory::{
-    Backing, Bell, HugePages, NoteOwners, PidFd, ProcessId, RemoteGates, RemotePool, RingMemory, RingSide, SharedGates,
-    SharedMemory, SharedOptions, TableMemory, Writer, boot_id,
+    Backing, Bell, HugePages, NoteOwners, PidFd, ProcessId, RemoteGates, RemotePool, RingMemory,
+    RingSide, SharedGates, SharedMemory, SharedOptions, TableMemory, Writer, boot_id,
 };
 use crate::peer::hello::{Host, Link, LinkPool, LinkTable, Offer, SharedPools};
 use kvroom_kernels::layout::PoolLayout;

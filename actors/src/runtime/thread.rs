@@ -542,9 +542,10 @@ struct Threads {
 }
 
 impl Threads {
-    /// Before any of them has work. Waits until each has done it.
+    /// Before any of them has work. Waits until each has done it. The thread of a driven shard is its
+    /// engine's to bind.
     fn pin(&self, pinning: &Pinning) -> Result<(), PinError> {
-        let shards = self.shards.iter().map(|(_, arbiter)| arbiter).enumerate();
+        let shards = self.arbiters.iter().enumerate();
         let lanes = self.lanes.iter().map(|(_, arbiter)| arbiter).enumerate();
         let shards = shards.map(|(i, arbiter)| (arbiter, affinity::nth(&pinning.shards, i)));
         let lanes = lanes.map(|(i, arbiter)| (arbiter, affinity::nth(&pinning.lanes, i)));

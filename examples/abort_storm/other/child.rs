@@ -31,7 +31,11 @@ pub(crate) fn run(
     let stamps = stamps(shape, &script.rooms);
     let store = match side {
         Side::Decode => {
-            let store = Arc::new(PoolStore::new(wiring.fabric, shape, shape.destination_pages)?);
+            let store = Arc::new(PoolStore::new(
+                wiring.fabric,
+                shape,
+                shape.destination_pages,
+            )?);
             destination = Box::new(DestinationPages::new(shape, stamps, store.clone()));
             source = Box::new(Elsewhere);
             store
