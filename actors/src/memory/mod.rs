@@ -43,7 +43,6 @@ mod pool;
 mod remote;
 mod ring;
 mod ring_cursor;
-#[allow(dead_code)] // Its users come one after the other.
 mod shared;
 mod shared_pool;
 mod shared_table;
@@ -67,15 +66,15 @@ pub use lease::{Lease, ReadLease, WriteLease};
 pub use lease_table::{Holder, LeaseError};
 pub(crate) use numbers::ClaimNumbers;
 pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
-pub(crate) use remote::{RemoteGates, RemoteInside, RemotePool};
+pub(crate) use remote::{RemoteGates, RemotePool};
 pub(crate) use ring::{RingError, RingMemory, RingReader, RingSide, RingWriter};
 pub use shared::{
     Backing, Errno, FileOptions, HugePages, Origin, Quarantined, SharedError, SharedOptions, forked,
 };
-pub(crate) use shared::{Life, PidFd, ProcessId, SharedMemory, boot_id};
+pub(crate) use shared::{PidFd, ProcessId, SharedMemory, boot_id};
 pub(crate) use shared_pool::{NoteOwners, gate_table};
 pub use shared_table::WriterDead;
-pub(crate) use shared_table::{Lending, SharedGates, TableError, TableMemory, Writer};
+pub(crate) use shared_table::{SharedGates, TableMemory, Writer};
 pub(crate) use socket::{MAX_RANGES, PoolRange, SocketError, read_plain};
 pub(crate) use stream::choice::measure_in_background;
 pub use stream::choice::{CopyFacts, CopyMode, copy_facts, measure_copies, set_copy_mode};
