@@ -67,14 +67,15 @@ pub use kvroom_actors::handle::{ChunkBack, Landed, Status};
 pub use kvroom_actors::ids::{Incarnation, PeerRef, RoomId, RoomKey};
 pub use kvroom_actors::limits::{Deadlines, Limits};
 pub use kvroom_actors::memory::{
-    Backing, Holder, HugePages, LeaseError, Pool, PoolError, Proof, ReadLease, ReleasedPages,
-    SharedError, SharedOptions, WriteLease,
+    Backing, CopyFacts, CopyMeasurement, CopyMode, CopySample, Holder, HugePages, LeaseError, Pool,
+    PoolError, Proof, ReadLease, ReleasedPages, SharedError, SharedOptions, WriteLease, copy_facts,
+    measure_copies,
 };
 pub use kvroom_actors::reason::{Code, Reason, Side};
 pub use kvroom_actors::room::{Outcome, StateName};
 pub use kvroom_actors::runtime::{
-    ClusterKey, ConnectError, Driver, KeyTooShort, LocalHub, Net, NodeError, PeerState,
-    PoolChangeError,
+    ClusterKey, ConnectError, Cpus, Driver, KeyTooShort, LocalHub, Net, NodeError, PeerState,
+    PinError, Pinning, PoolChangeError, cpus_of_this_thread,
 };
 pub use kvroom_actors::supervisor::spent::Spent;
 pub use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};

@@ -84,6 +84,7 @@ const UNSAFE: &[&str] = &[
     "actors/src/memory/shared/fork.rs",
     "actors/src/memory/shared/map.rs",
     "actors/src/memory/shared/sys.rs",
+    "actors/src/memory/shared_pool.rs",
     "actors/src/memory/slots.rs",
     "actors/src/memory/socket.rs",
     "actors/src/memory/stream/measure.rs",
@@ -91,13 +92,18 @@ const UNSAFE: &[&str] = &[
     "actors/src/memory/stream/tests.rs",
     "actors/src/memory/stream/x86.rs",
     "actors/src/memory/sync.rs",
+    "actors/src/memory/tests/file_pools.rs",
     "actors/src/memory/tests/jobs.rs",
     "actors/src/memory/tests/leases.rs",
+    "actors/src/memory/tests/past_lives.rs",
     "actors/src/memory/tests/shared_pools.rs",
+    "actors/src/runtime/affinity.rs",
     "actors/src/runtime/readable.rs",
     "actors/tests/loom_gate.rs",
     "actors/tests/loom_leases.rs",
     "actors/tests/loom_ring.rs",
+    "src/cli/bench/kernel.rs",
+    "src/cli/bench/mapping.rs",
 ];
 
 #[test]

@@ -9,12 +9,12 @@ use super::stats::{EarlyClaim, NodeStats, RoomInfo, ShutdownReport, Which};
 use kvroom_actors::fabric::Fabric;
 use kvroom_actors::ids::{Incarnation, PeerRef, RoomId};
 use kvroom_actors::limits::{Deadlines, Limits};
-use kvroom_actors::memory::Pool;
+use kvroom_actors::memory::{CopyMode, Pool};
 use kvroom_actors::reason::{Code, Reason};
 use kvroom_actors::runtime::PeerState;
 use kvroom_actors::runtime::shared::NodeShared;
 use kvroom_actors::runtime::{
-    ClusterKey, ConnectError, Driver, LocalHub, Net, NodeConfig, NodeError, PeerInfo,
+    ClusterKey, ConnectError, Driver, LocalHub, Net, NodeConfig, NodeError, PeerInfo, Pinning,
     PoolChangeError, Runtime,
 };
 use kvroom_actors::supervisor::actor::{Inbound, Inbox, Shard, ShardContext};
@@ -163,6 +163,20 @@ impl NodeBuilder {
     /// Copy lanes, each with a thread of its own; 1 if not said.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.config.lanes = lanes;
+        self
+    }
+
+    /// Where its threads run; wherever the scheduler puts them, if not said. A processor that there is
+    /// not, or that this process may not use, is an error of the start.
+    pub fn pin(mut self, pinning: Pinning) -> Self {
+        self.config.pin = pinning;
+        self
+    }
+
+    /// How bytes are copied between pools of one host, in the whole process: what was said last
+    /// counts for all of its nodes. If nobody says anything, what was measured to be faster.
+    pub fn copy(mut self, mode: CopyMode) -> Self {
+        self.config.copy = Some(mode);
         self
     }
 

@@ -9,8 +9,8 @@
 use kvroom::actors::copy::plant::{Brake, Plant};
 use kvroom::actors::supervisor::actor::Inbound;
 use kvroom::{
-    Chunk, Code, Deadlines, Fabric, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool, PoolKind,
-    PoolLayout, PushedChunk, ReadLease, ReceiveRoom, RoomId, SendRoom, WriteLease,
+    Chunk, Code, Deadlines, Fabric, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool,
+    PoolKind, PoolLayout, PushedChunk, ReadLease, ReceiveRoom, RoomId, SendRoom, WriteLease,
 };
 use std::future::Future;
 use std::path::PathBuf;

@@ -146,10 +146,6 @@ impl Lane {
 
 impl Actor for Lane {
     type Context = Context<Self>;
-
-    fn started(&mut self, _: &mut Context<Self>) {
-        crate::memory::measure_in_background();
-    }
 }
 
 impl Handler<LaneWork> for Lane {

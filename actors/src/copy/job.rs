@@ -232,10 +232,17 @@ impl Job {
     /// The wrong write that this job can make: of its first cell, later.
     #[cfg(feature = "plant")]
     pub(crate) fn wrong(&self, read_again: bool) -> Option<super::plant::Due> {
-        let Way::Local(route) = &self.route else {
-            return None;
+        use crate::memory::plant::Wrong;
+        let (to, page) = match &self.route {
+            Way::Local(route) => {
+                let (pool, page) = route.destination(&self.place)?;
+                (Wrong::Here(pool), page)
+            }
+            Way::Shm(claim) => {
+                let (pool, page) = claim.destination(&self.place)?;
+                (Wrong::There(pool), page)
+            }
         };
-        let (to, page) = route.destination(&self.place)?;
         let layer = self.place.layers.start;
         let from = if read_again {
             let source = *self.place.pages.get(self.place.from.start)?;

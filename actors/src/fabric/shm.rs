@@ -84,6 +84,14 @@ impl ShmClaim {
         .map_err(|error| Fact::Errored(error.to_string()))
     }
 
+    /// The destination's pool and first page, for a lane that does the wrong thing.
+    #[cfg(feature = "plant")]
+    pub(crate) fn destination(&self, place: &Place) -> Option<(Arc<RemotePool>, u32)> {
+        let section = self.section(place.section)?;
+        let page = *section.pages.get(place.to.start)?;
+        Some((Arc::clone(&section.pool), page))
+    }
+
     /// As [`super::local::LocalRoute::write`].
     pub(crate) fn write(
         &self,

@@ -119,6 +119,13 @@ impl Word {
     }
 }
 
+/// As [`Gate::shut`], of a word that is only known as one.
+pub(crate) fn shut(word: &AtomicU64) -> (u64, u16) {
+    // AcqRel: as for `close`.
+    let word = Word(word.fetch_or(CLOSED, Ordering::AcqRel));
+    (word.number(), word.inside())
+}
+
 /// The gate word. It may live in memory that other processes map.
 #[repr(transparent)]
 pub(crate) struct Gate {
@@ -245,9 +252,7 @@ impl Gate {
     /// Closes the gate, whosever it is, in one step; says whose it was and how many are still inside.
     /// For whoever takes over a table whose owner is gone: nobody opens this gate again.
     pub(crate) fn shut(&self) -> (u64, u16) {
-        // AcqRel: as for `close`.
-        let word = Word(self.word.fetch_or(CLOSED, Ordering::AcqRel));
-        (word.number(), word.inside())
+        shut(&self.word)
     }
 
     /// Whether claim `number` is closed and nobody is inside. Only its owner may ask.

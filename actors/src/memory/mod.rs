@@ -36,6 +36,7 @@ mod held;
 mod lease;
 mod lease_table;
 mod marks;
+mod numbers;
 #[cfg(feature = "plant")]
 pub mod plant;
 mod pool;
@@ -64,17 +65,21 @@ pub use gate::Refused;
 pub use held::Mode;
 pub use lease::{Lease, ReadLease, WriteLease};
 pub use lease_table::{Holder, LeaseError};
+pub(crate) use numbers::ClaimNumbers;
 pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
-pub(crate) use remote::{RemoteGates, RemoteInside, RemotePool};
+pub(crate) use remote::{RemoteGates, RemotePool};
 pub(crate) use ring::{RingError, RingMemory, RingReader, RingSide, RingWriter};
-pub use shared::{Backing, Errno, HugePages, SharedError, SharedOptions, forked};
-pub(crate) use shared::{Life, PidFd, ProcessId, SharedMemory, boot_id};
+pub use shared::{
+    Backing, Errno, FileOptions, HugePages, Origin, Quarantined, SharedError, SharedOptions, forked,
+};
+pub(crate) use shared::{PidFd, ProcessId, SharedMemory, boot_id};
+pub(crate) use shared_pool::{NoteOwners, gate_table};
 pub use shared_table::WriterDead;
-pub(crate) use shared_table::{Lending, SharedGates, TableError, TableMemory, Writer};
+pub(crate) use shared_table::{SharedGates, TableMemory, Writer};
 pub(crate) use socket::{MAX_RANGES, PoolRange, SocketError, read_plain};
 pub(crate) use stream::choice::measure_in_background;
 pub use stream::choice::{CopyFacts, CopyMode, copy_facts, measure_copies, set_copy_mode};
-pub use stream::{Measured, Sample};
+pub use stream::{CopyMeasurement, CopySample};
 pub(crate) use table::open_shared;
 pub use table::{
     Closing, GateClosed, GateTable, GatesExhausted, Inside, NotOpened, OpenError, OpenGate,

@@ -16,8 +16,8 @@
 
 use super::held::{Held, Mode};
 use super::lease::{ReadLease, WriteLease};
-use super::lease_table::{LeaseError, LeaseTable};
-use super::shared::{Backing, SharedError, SharedMemory, forked};
+use super::lease_table::{Holder, LeaseError, LeaseTable};
+use super::shared::{Attachment, Backing, SharedError, SharedMemory};
 use kvroom_kernels::layout::{Order, PoolLayout};
 use std::alloc::Layout;
 use std::fmt;
@@ -110,6 +110,8 @@ pub struct PoolMemory {
     /// What keeps it mapped, if others may map it too.
     shared: Option<Arc<SharedMemory>>,
     backing: Backing,
+    /// Of a pool that outlives this process.
+    attachment: OnceLock<Arc<Attachment>>,
     layout: Arc<PoolLayout>,
     holders: LeaseTable,
     retired: AtomicBool,
@@ -148,9 +150,22 @@ impl PoolMemory {
         self.shared.as_ref()
     }
 
+    pub(super) fn attachment(&self) -> Option<&Arc<Attachment>> {
+        self.attachment.get()
+    }
+
+    /// The pool outlives this process: pages that former lives may still write are nobody's yet.
+    pub(super) fn attach(&self, attachment: Arc<Attachment>) {
+        for waiting in attachment.quarantined() {
+            self.holders.quarantine(waiting.page);
+        }
+        let first = self.attachment.set(attachment);
+        debug_assert!(first.is_ok(), "attached twice");
+    }
+
     /// Whether the memory is there: in a child of fork shared memory is not.
     pub(super) fn is_mapped(&self) -> bool {
-        self.shared.is_none() || !forked()
+        self.shared.as_ref().is_none_or(|shared| shared.is_mapped())
     }
 
     pub(super) fn holders(&self) -> &LeaseTable {
@@ -383,6 +398,7 @@ impl Pool {
             memory,
             shared,
             backing,
+            attachment: OnceLock::new(),
             holders: LeaseTable::new(layout.pages),
             layout: Arc::new(layout),
             retired: AtomicBool::new(false),
@@ -441,9 +457,22 @@ impl Pool {
                 pool: self.0.layout.name.clone(),
             });
         }
-        match mode {
-            Mode::Read => self.0.holders.acquire_read(pages)?,
-            Mode::Write => self.0.holders.acquire_write(pages)?,
+        let acquire = || match mode {
+            Mode::Read => self.0.holders.acquire_read(pages),
+            Mode::Write => self.0.holders.acquire_write(pages),
+        };
+        if let Err(refused) = acquire() {
+            let quarantined = matches!(
+                refused,
+                LeaseError::Held {
+                    holder: Holder::FormerLife,
+                    ..
+                }
+            );
+            if !quarantined || self.look_again() == 0 {
+                return Err(refused);
+            }
+            acquire()?;
         }
         let held = Held::new(self.clone(), pages.into(), mode);
         // Asked after the pages were counted as held: `retire` then sees them, or this sees it.

@@ -55,6 +55,15 @@ impl RemotePool {
         &self.layout
     }
 
+    /// Where a page begins in one layer, and its length; `None` if there is none.
+    #[cfg(feature = "plant")]
+    pub(super) fn cell(&self, layer: u32, page: u32) -> Option<(NonNull<u8>, usize)> {
+        self.at(
+            self.layout.cell_offset(layer, page)?,
+            self.layout.page_bytes,
+        )
+    }
+
     fn at(&self, offset: u64, bytes: u64) -> Option<(NonNull<u8>, usize)> {
         if offset.checked_add(bytes)? > self.bytes {
             return None;

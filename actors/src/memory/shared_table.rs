@@ -91,6 +91,9 @@ pub(crate) struct TableMemory {
 }
 
 impl TableMemory {
+    /// Bytes of a slot, which begins with the gate's word, and of the header before the first.
+    pub(super) const SLOT: usize = LINE;
+
     /// Bytes that a table of so many slots takes.
     pub(crate) fn bytes_of(slots: u32) -> usize {
         LINE + slots as usize * LINE
@@ -152,6 +155,11 @@ impl TableMemory {
     pub(crate) fn writer(&self) -> ProcessId {
         let words = &self.header().writer;
         ProcessId::from_words(std::array::from_fn(|i| words[i].load(Ordering::Relaxed)))
+    }
+
+    /// The mapping.
+    pub(super) fn memory(&self) -> &SharedMemory {
+        &self.memory
     }
 
     /// What is passed to the writer.
@@ -262,8 +270,9 @@ impl WriterDead {
 /// Told when a claim's pages are lent, and when they are not any more; so that what outlives this
 /// process can say whose pages they are.
 pub(crate) trait Lending: Send + Sync {
-    /// The target's pages are lent to this claim.
-    fn lent(&self, number: u64, target: &Target);
+    /// The target's pages are about to be lent to this claim. False if that cannot be noted: then they
+    /// may not be.
+    fn lent(&self, number: u64, target: &Target) -> bool;
     /// They are not any more.
     fn back(&self, number: u64, target: &Target);
 }
@@ -331,8 +340,11 @@ impl SharedGates {
         };
         slot.pieces.store(0, Ordering::Relaxed);
         slot.bytes.store(0, Ordering::Relaxed);
-        if let Some(lending) = &this.lending {
-            lending.lent(number, &target);
+        if let Some(lending) = &this.lending
+            && !lending.lent(number, &target)
+        {
+            this.give(index);
+            return Err(target);
         }
         if slot.gate.open(number).is_err() {
             if let Some(lending) = &this.lending {
@@ -434,6 +446,14 @@ impl SharedGates {
     fn waits(&self) -> std::sync::MutexGuard<'_, Waits> {
         // A list of what waits is whole after each push and each drain.
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for SharedGates {
+    fn drop(&mut self) {
+        self.sweep();
+        // Nobody looks at the rest again, and somebody is inside: their pages stay lent for ever.
+        self.waits().orphans.drain(..).for_each(std::mem::forget);
     }
 }
 

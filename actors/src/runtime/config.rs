@@ -1,7 +1,8 @@
 //! What a node is started with.
 
 use crate::limits::{Deadlines, Limits};
-use crate::memory::Pool;
+use crate::memory::{CopyMode, Pool};
+use crate::runtime::affinity::Pinning;
 use crate::runtime::hub::LocalHub;
 use crate::runtime::net::Net;
 use std::time::Duration;
@@ -25,6 +26,10 @@ pub struct NodeConfig {
     pub spin: Option<Duration>,
     /// Copy lanes, each with a thread of its own.
     pub lanes: usize,
+    /// Where its threads run.
+    pub pin: Pinning,
+    /// How bytes are copied, in the whole process; `None` leaves that as it is.
+    pub copy: Option<CopyMode>,
     /// Limits.
     pub limits: Limits,
     /// Deadlines.
@@ -48,6 +53,8 @@ impl NodeConfig {
             shards: None,
             spin: None,
             lanes: 1,
+            pin: Pinning::default(),
+            copy: None,
             limits: Limits::default(),
             deadlines: Deadlines::default(),
             #[cfg(feature = "plant")]

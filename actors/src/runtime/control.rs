@@ -2,6 +2,7 @@
 
 use super::address::AddressError;
 use super::dial;
+use super::former;
 use super::greet::{self, Conn, Role};
 use super::hub::{Knock, LocalHub};
 use super::listen::{Accepting, Greetings, Refusals};
@@ -50,6 +51,11 @@ pub enum ConnectError {
     /// The address cannot be read.
     #[error(transparent)]
     BadAddress(#[from] AddressError),
+    /// This process is a child of fork of the node's.
+    #[error(
+        "the node is of the process that this one was forked from: start a node in this process"
+    )]
+    Forked,
     /// This node is in no hub.
     #[error("this node is in no hub: give the builder one, with hub(&hub)")]
     NoHub,
@@ -364,6 +370,7 @@ fn accepted(state: &Shared, stream: Stream) {
 
 /// Serves until told to stop, or until every handle of the node is gone.
 pub(crate) async fn serve(state: &Shared, mut mail: Mail) {
+    former::watch(state);
     loop {
         tokio::select! {
             biased;
@@ -420,7 +427,9 @@ fn handle(state: &Shared, message: ControlMsg) {
             });
         }
         ControlMsg::AddPool { pool, reply } => {
-            let _ = reply.send(add_pool(&mut state.borrow_mut(), pool));
+            let added = add_pool(&mut state.borrow_mut(), pool);
+            former::watch(state);
+            let _ = reply.send(added);
         }
         ControlMsg::RetirePool { name, reply } => {
             let _ = reply.send(retire_pool(&mut state.borrow_mut(), &name));
@@ -450,6 +459,7 @@ fn add_pool(state: &mut State, pool: Pool) -> Result<PoolId, PoolChangeError> {
     let id = PoolId(state.next_pool);
     state.next_pool += 1;
     let layout = (**pool.layout()).clone();
+    state.node.claims.add_pool(&pool);
     let mut next = (*pools).clone();
     next.pools.push(NamedPool { id, pool });
     state.pools.send_replace(Arc::new(next));

@@ -13,13 +13,15 @@
 //! than a second and a half is a gap, and moves the deadlines of rooms (`timers::Running`); but other
 //! nodes have clocks of their own, and take one that is silent for dead.
 //!
-//! Rules: only the inbox wakes nobody while the engine turns; it is looked at by a load. A turn costs
+//! Rules: the inbox and rings in shared memory wake nobody while the engine turns; they are looked at
+//! by a load each. Whoever parks (`run`, `wait`) arms the rings first. A turn costs
 //! one look at the sockets, a system call; an idle one is left out until [`LOOK`] has passed. When the
 //! driver goes before its node, the shard goes as one that died does: what it holds is leaked, and
 //! whoever waits is told.
 
 use super::config::NodeConfig;
 use super::control::ControlMsg;
+use super::spin;
 use super::thread::{NodeError, Runtime};
 use crate::supervisor::actor::{FromInbox, Inbound, Shard};
 use actix::{ActorContext, Addr, ArbiterHandle, System, SystemRunner};
@@ -133,10 +135,19 @@ impl Runtime {
         if System::is_registered() && !HERE.with(|here| here.ours.get()) {
             return Err(NodeError::InsideSystem);
         }
+        // A thread that drives looks at its rings, and need not be rung but while it is parked.
         let tokio = tokio::runtime::Builder::new_current_thread()
             .enable_all()
+            .on_thread_park(|| {
+                // What is there already has been woken: then nobody parks.
+                spin::driven(false);
+            })
+            .on_thread_unpark(|| {
+                spin::driven(true);
+            })
             .build()?;
         HERE.with(|here| here.ours.set(true));
+        spin::driven(true);
         let system = System::with_tokio_rt(|| tokio);
         let arbiter = System::current().arbiter().clone();
         config.shards = Some(1);
@@ -163,8 +174,8 @@ impl Runtime {
 impl Driver {
     /// Handles what is there, without waiting, and says whether there was something. To be called
     /// again and again. Bounded: 256 messages from handles and lanes, and one round of what they and
-    /// the sessions lead to. Without anything to do it costs two loads and the time, and every 2 µs
-    /// a look at the sockets.
+    /// the sessions lead to. Without anything to do it costs a few loads and the time, and every
+    /// 2 µs a look at the sockets.
     ///
     /// Gives false once the node has stopped.
     ///
@@ -245,7 +256,11 @@ impl Drop for Driver {
         drop(turning);
         HERE.with(|here| {
             let me = Rc::as_ptr(&self.inner);
-            here.drivers.borrow_mut().retain(|d| d.as_ptr() != me);
+            let mut drivers = here.drivers.borrow_mut();
+            drivers.retain(|d| d.as_ptr() != me);
+            if drivers.is_empty() {
+                spin::driven(false);
+            }
         });
     }
 }
@@ -295,7 +310,7 @@ impl Inner {
 
 impl Turning {
     fn is_due(&self) -> bool {
-        self.busy || !self.inbox.is_empty() || self.looked.elapsed() >= LOOK
+        self.busy || !self.inbox.is_empty() || spin::is_there() || self.looked.elapsed() >= LOOK
     }
 
     fn is_over(&mut self) -> bool {
@@ -318,6 +333,7 @@ impl Turning {
                 return Poll::Ready(());
             }
             carry(inbox, shard);
+            spin::look();
             cx.waker().wake_by_ref();
             Poll::Pending
         }));

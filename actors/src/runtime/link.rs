@@ -19,8 +19,8 @@ use crate::fabric::shm::ShmRoute;
 use crate::fabric::stream::Stream;
 use crate::ids::PoolId;
 use crate::memory::{
-    Backing, Bell, HugePages, PidFd, ProcessId, RemoteGates, RemotePool, RingMemory, RingSide, SharedGates,
-    SharedMemory, SharedOptions, TableMemory, Writer, boot_id,
+    Backing, Bell, HugePages, NoteOwners, PidFd, ProcessId, RemoteGates, RemotePool, RingMemory,
+    RingSide, SharedGates, SharedMemory, SharedOptions, TableMemory, Writer, boot_id,
 };
 use crate::peer::hello::{Host, Link, LinkPool, LinkTable, Offer, SharedPools};
 use kvroom_kernels::layout::PoolLayout;
@@ -233,7 +233,11 @@ impl Ours {
                 let table = TableMemory::open(memory).map_err(|e| e.to_string())?;
                 let writer = Arc::new(Writer::new(pidfd));
                 Some(ShmRoute {
-                    ours: SharedGates::new(ours, Arc::clone(&writer), self.pools.lending()),
+                    ours: SharedGates::new(
+                        ours.clone(),
+                        Arc::clone(&writer),
+                        Some(Arc::new(NoteOwners::new(ours))),
+                    ),
                     theirs: Arc::new(RemoteGates::new(table, Arc::clone(&bell))),
                     writer,
                     bell: Arc::new(self.bell.try_clone().map_err(|e| e.to_string())?),

@@ -15,24 +15,27 @@
 //! left. What is left at the deadline is leaked, never unmapped, and listed.
 
 pub mod address;
+mod affinity;
 pub mod config;
 pub(crate) mod control;
 mod dial;
 pub mod drive;
+mod former;
 mod greet;
 pub mod hub;
 pub(crate) mod link;
 pub mod listen;
 pub mod net;
 mod peers;
-pub mod shared;
 pub(crate) mod readable;
+pub mod shared;
 pub(crate) mod spin;
 pub mod stats;
 mod thread;
 
 pub use crate::peer::actor::PeerState;
 pub use address::{Address, AddressError};
+pub use affinity::{Cpus, PinError, Pinning, cpus_of_this_thread};
 pub use config::NodeConfig;
 pub use control::{ConnectError, PeerInfo, PoolChangeError};
 pub use drive::Driver;

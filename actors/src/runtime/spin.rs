@@ -180,6 +180,14 @@ pub(crate) fn look() -> bool {
     AWAKE.with(Awake::look)
 }
 
+/// Whether [`look`] would find something. Wakes nobody.
+pub(crate) fn is_there() -> bool {
+    AWAKE.with(|awake| {
+        let waits = awake.waits.borrow();
+        waits.iter().any(|w| w.waker.is_some() && w.watched.look())
+    })
+}
+
 /// This thread looks by itself, with [`look`], and need not be rung; or it does not any more. False if
 /// something is there already, so that it must not sleep yet; what waits has been woken then.
 pub(crate) fn driven(driven: bool) -> bool {

@@ -1,5 +1,6 @@
 //! The system thread: starts everything, serves, stops everything in order.
 
+use super::affinity::{self, PinError, Pinning};
 use super::config::NodeConfig;
 use super::control::{
     ConnectError, ControlMsg, Mail, Parts, PeerInfo, PoolChangeError, Shared, State, listen, serve,
@@ -11,7 +12,7 @@ use super::shared::{NamedPool, NodeShared, Pools};
 use super::stats::Stats;
 use crate::copy::actor::{Drain, Lane};
 use crate::ids::{Incarnation, PeerRef, PoolId, RoomId};
-use crate::memory::{GateTable, Pool};
+use crate::memory::{ClaimNumbers, GateTable, Origin, Pool};
 use crate::peer::actor::GiveUp;
 use crate::peer::hello;
 use crate::reason::{Code, Reason};
@@ -50,6 +51,11 @@ pub enum NodeError {
         /// How many.
         given: usize,
     },
+    /// A pool was made in the process that this one is a child of.
+    #[error(
+        "pool {0:?} is of the process that this one was forked from, and its memory is not here: make it in the child"
+    )]
+    PoolOfParent(String),
     /// It cannot listen where it should.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -59,6 +65,9 @@ pub enum NodeError {
     /// A number that must be positive is zero.
     #[error("{0} is 0; it must be at least 1")]
     Zero(&'static str),
+    /// A thread cannot run where it was to.
+    #[error(transparent)]
+    Pin(#[from] PinError),
     /// A thread could not be started.
     #[error("the node's thread could not be started: {0}")]
     Thread(#[from] std::io::Error),
@@ -118,6 +127,10 @@ impl Runtime {
         seat: Option<Seat>,
     ) -> Result<(Runtime, Option<Seated>), NodeError> {
         check(&config)?;
+        if let Some(mode) = config.copy {
+            crate::memory::set_copy_mode(mode);
+        }
+        crate::memory::measure_in_background();
         let mut listeners: Vec<Listener> = config
             .net
             .listen
@@ -155,8 +168,9 @@ impl Runtime {
             jobs: Arc::new(Semaphore::new(jobs)),
             job_slots: jobs,
             pools: pools_rx,
+            origin: Origin::here(),
             started: Instant::now(),
-            next_claim: AtomicU64::new(1),
+            claims: ClaimNumbers::new(&config.pools),
             next_life: AtomicU64::new(1),
             limits: config.limits.clone(),
             deadlines: config.deadlines.clone(),
@@ -234,6 +248,9 @@ impl Runtime {
     /// # Errors
     /// See [`ConnectError`].
     pub async fn connect(&self, address: &str) -> Result<PeerInfo, ConnectError> {
+        if !self.shared.origin.is_here() {
+            return Err(ConnectError::Forked);
+        }
         let (reply, answer) = oneshot::channel();
         let message = ControlMsg::Connect {
             address: address.to_owned(),
@@ -350,6 +367,9 @@ fn check(config: &NodeConfig) -> Result<(), NodeError> {
         if config.pools[..i].iter().any(|p| p.layout().name == *name) {
             return Err(NodeError::PoolNameTaken(name.clone()));
         }
+        if !pool.is_here() {
+            return Err(NodeError::PoolOfParent(name.clone()));
+        }
     }
     if !(1..=64).contains(&config.net.connections) {
         return Err(NodeError::Connections(config.net.connections));
@@ -370,6 +390,7 @@ fn check(config: &NodeConfig) -> Result<(), NodeError> {
             return Err(NodeError::Zero(field));
         }
     }
+    config.pin.check()?;
     Ok(())
 }
 
@@ -468,6 +489,9 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
             inboxes: handles.clone(),
             seated,
         });
+        if let Err(error) = threads.pin(&config.pin) {
+            listening = Err(error.into());
+        }
         for listener in listeners {
             let address = listener.address.clone();
             match listener.attach() {
@@ -518,6 +542,27 @@ struct Threads {
 }
 
 impl Threads {
+    /// Before any of them has work. Waits until each has done it. The thread of a driven shard is its
+    /// engine's to bind.
+    fn pin(&self, pinning: &Pinning) -> Result<(), PinError> {
+        let shards = self.arbiters.iter().enumerate();
+        let lanes = self.lanes.iter().map(|(_, arbiter)| arbiter).enumerate();
+        let shards = shards.map(|(i, arbiter)| (arbiter, affinity::nth(&pinning.shards, i)));
+        let lanes = lanes.map(|(i, arbiter)| (arbiter, affinity::nth(&pinning.lanes, i)));
+        for (arbiter, cpu) in shards.chain(lanes) {
+            let Some(cpu) = cpu else { continue };
+            let (done, answer) = std::sync::mpsc::channel();
+            arbiter.spawn_fn(move || {
+                let _ = done.send(affinity::pin_this_thread(cpu));
+            });
+            answer.recv().map_err(|_| PinError::Refused {
+                cpu,
+                error: std::io::Error::other("the thread has ended"),
+            })??;
+        }
+        Ok(())
+    }
+
     fn start_lane(&mut self, node: &Arc<NodeShared>, config: &NodeConfig) {
         let arbiter = Arbiter::new();
         let stats = Arc::clone(&node.stats);

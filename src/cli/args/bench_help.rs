@@ -78,12 +78,14 @@ null) busy: bytes, rooms (bulk rooms), GBps {min, median, max} of those, done_us
 ratio_p90 of done_us, busy to alone.";
 
 pub(super) const ABORT_AFTER: &str = "\
-The receiver aborts while at least 64 MiB of the request wait to be moved. In the first ten, which
-are not timed, the pages are filled with other bytes as soon as they are back, on both sides, and looked at
-again 50 ms later: a byte that changed is a failure. Keys of --json: fabric,
-processes, transport, connections, congestion, payload_crc, spin_us, lanes, reps, request_bytes,
-pages_watched (of those first ten), late_pages (0), queued_bytes_min (the fewest bytes that had not landed in any repetition), abort_to_answer_us and
-abort_to_reusable_us, each {p50, p90, p99, max}.";
+The receiver aborts while at least 64 MiB of the request wait to be moved. In three that are not
+timed the pages of both sides are filled with other bytes as soon as they are back, and the
+receiver's looked at again 50 ms later: a byte that changed is a failure.
+
+Keys of --json: fabric, processes, transport, connections, congestion, payload_crc, spin_us, lanes,
+reps, request_bytes, pages_watched (of those three), late_pages (0), queued_bytes_min (the fewest
+bytes that had not landed in any repetition), abort_to_answer_us and abort_to_reusable_us, each
+{p50, p90, p99, max}.";
 
 pub(super) const RATE_AFTER: &str = "\
 Rooms of a few pages each, --inflight at a time: the receiver starts one as soon as the oldest one's

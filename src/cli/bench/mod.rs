@@ -12,6 +12,7 @@
 //! process for every count.
 
 mod busy;
+mod compare;
 mod ends;
 mod kernel;
 mod mapping;
@@ -50,7 +51,7 @@ pub(crate) fn run(args: BenchArgs) -> Result<Verdict, Failure> {
                 workload::find(&args.workload).map_err(|e| Failure::Usage(e.to_string()))?;
             finish(&run_rate::run(&args, &workload)?, &args, args.json)
         }
-        Bench::Compare(_args) => todo!(),
+        Bench::Compare(args) => compare::run(&args),
         Bench::Abort(args) => finish(&run_abort::run(&args)?, &args, args.json),
     }
 }

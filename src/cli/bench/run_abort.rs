@@ -15,6 +15,12 @@ use std::time::{Duration, Instant};
 /// The request: 256 MiB in pages of 16 KiB.
 const WORKLOAD: &str = "b_32x512x16K";
 const WARM_UPS: u32 = 10;
+/// Those of them whose memory is used again at once and watched.
+const WATCHED: u32 = 3;
+/// For how long.
+const WATCH: Duration = Duration::from_millis(50);
+/// What it is filled with.
+const CANARY: u8 = 0xc5;
 /// How long the first piece of a request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 const SEED: u64 = 3;
@@ -32,7 +38,8 @@ pub(crate) fn run(args: &AbortArgs) -> Result<AbortReport, Failure> {
     };
     proc::require_memory("bench abort", 2 * w.pool_bytes())?;
     let times = pair::block_on(measure(args, &ends, &w))?;
-    AbortReport::new(args, ends.between, w.request_bytes(), &times)
+    let watched = u64::from(WATCHED) * u64::from(w.layers) * u64::from(w.pages);
+    AbortReport::new(args, ends.between, w.request_bytes(), watched, &times)
 }
 
 async fn measure(
@@ -49,6 +56,9 @@ async fn measure(
     for rep in 0..WARM_UPS + args.reps {
         let times;
         (times, destination) = abort_once(&mut pair, w, rep, destination).await?;
+        if rep < WATCHED {
+            watch(&mut pair, w, rep, &mut destination).await?;
+        }
         if rep >= WARM_UPS {
             all.push(times);
         }
@@ -100,6 +110,33 @@ async fn abort_once(
         queued_bytes,
     };
     Ok((times, destination))
+}
+
+/// Uses the memory of both sides for something else and fails if a byte of the receiver's changes.
+async fn watch(
+    pair: &mut Pair,
+    w: &Workload,
+    rep: u32,
+    destination: &mut WriteLease,
+) -> Result<(), Failure> {
+    let pages = w.pages as usize;
+    for layer in 0..w.layers {
+        for i in 0..pages {
+            destination.page_mut(layer, i).fill(CANARY);
+        }
+    }
+    let seed = SEED + 1 + u64::from(rep);
+    pair.fill_source(&w.source_slots(), seed).await?;
+    tokio::time::sleep(WATCH).await;
+    let canary = vec![CANARY; w.page_bytes as usize];
+    let cells = (0..w.layers).flat_map(|layer| (0..pages).map(move |i| (layer, i)));
+    let late = cells.filter(|&(layer, i)| destination.page(layer, i) != canary);
+    match late.count() {
+        0 => Ok(()),
+        late => Err(Failure::Failed(format!(
+            "{late} pages changed after their lease had come back from an abort"
+        ))),
+    }
 }
 
 /// Looks at the request's first bytes until they change: that asks nothing of either node.

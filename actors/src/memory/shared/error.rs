@@ -100,7 +100,7 @@ impl SharedError {
     pub(super) fn of(what: &str, bytes: u64, call: &'static str, error: io::Error) -> SharedError {
         let errno = Errno::from(error);
         match errno.0 {
-            libc::ENOSPC | libc::ENOMEM | libc::EDQUOT => SharedError::NoRoom {
+            libc::ENOSPC | libc::ENOMEM | libc::EDQUOT | libc::EFBIG => SharedError::NoRoom {
                 what: what.to_owned(),
                 bytes,
                 why: errno.to_string(),

@@ -1,55 +1,88 @@
-//! Whether this process is a child of fork of the one that first asked.
+//! In which process: this one, or a child of fork that got copies of what is not usable there.
 //!
 //! ```text
-//!   parent: page [ 1 ]      fork, clone ──▶ child: page [ 0 ]     (MADV_WIPEONFORK)
+//!   parent: page [ 1 ]     fork, clone ──▶ child: page [ 0 ] (MADV_WIPEONFORK) ──asked──▶ [ 2 ]
+//!   what was made: Origin(1)                      Origin(1): not here
+//!                                                 what it makes itself: Origin(2), here
 //! ```
 //!
-//! Rules: shared memory and the node's threads are not there in such a child, so nothing of kvroom
-//! may be used in it. What is created in a child whose parent never asked is the child's own.
+//! Rules: shared memory and a node's threads are not there in a child of the process that made them, so
+//! whoever has such a thing keeps its [`Origin`] and asks. A child may make its own. Asking allocates
+//! nothing and calls nothing but, for the first time in a process, the kernel.
 #![allow(unsafe_code)] // A page that the kernel wipes in children.
 
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// A page that holds 1 in the process that made it, and 0 in its children.
-static GUARD: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
-/// Where the kernel has no such pages: the process that asked first.
-static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// A page that holds the number of this process, and 0 in children that have not asked yet.
+static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+/// The last number: of this process, or in a child of its parent. Ordinary memory, which is copied.
+static LAST: AtomicU32 = AtomicU32::new(0);
 
-/// Whether this process came from a fork (or clone) of one that used kvroom: pools, nodes and rooms
-/// of the parent are not usable here. Costs two loads. It may be asked in a child before `exec`.
+/// The process that something was made in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin(u32);
+
+impl Origin {
+    /// This process.
+    pub fn here() -> Origin {
+        Origin(number())
+    }
+
+    /// Whether this is still the process it was made in, and no child of that by fork or clone. Two
+    /// loads.
+    pub fn is_here(self) -> bool {
+        self.0 == number()
+    }
+}
+
+/// Whether this process is a child of fork of one that had used kvroom.
 pub fn forked() -> bool {
-    match NonNull::new(GUARD.load(Ordering::Acquire)) {
+    let number = number();
+    number > 1 && !PAGE.load(Ordering::Relaxed).is_null()
+}
+
+fn number() -> u32 {
+    match NonNull::new(PAGE.load(Ordering::Acquire)) {
         // SAFETY: such a page is never unmapped once it was published.
-        Some(page) => unsafe { page.as_ref() }.load(Ordering::Relaxed) == 0,
+        Some(page) => match unsafe { page.as_ref() }.load(Ordering::Relaxed) {
+            // SAFETY: as above.
+            0 => new_process(unsafe { page.as_ref() }),
+            number => number,
+        },
         None => first_time(),
     }
 }
 
+/// The page is this process's first sign that it is another one.
 #[cold]
-fn first_time() -> bool {
-    let me = std::process::id();
-    // Whoever asked first without getting a page.
-    let first = PROCESS.load(Ordering::Relaxed);
-    if first != 0 {
-        return first != me;
+fn new_process(page: &AtomicU32) -> u32 {
+    let mine = LAST.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+    // Another thread of this process may have been first; its number is as good.
+    match page.compare_exchange(0, mine, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => mine,
+        Err(number) => number,
     }
+}
+
+#[cold]
+fn first_time() -> u32 {
     let Some(page) = wiped_page() else {
-        let was = PROCESS.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed);
-        return was.is_err_and(|first| first != me);
+        // Kernels before 4.14, which have no pidfd either and so no peers over shared memory.
+        return std::process::id();
     };
-    // Relaxed: published by the exchange below.
-    // SAFETY: mapped, writable, zeroed and aligned to a page.
-    unsafe { page.as_ref() }.store(1, Ordering::Relaxed);
-    // Release: who finds the page also finds the 1. Another thread's page is as good, and this one
-    // then stays mapped and unused.
-    let _ = GUARD.compare_exchange(
+    // Release: who finds the page can use it. Another thread's page is as good, and this one then stays
+    // mapped and unused.
+    match PAGE.compare_exchange(
         null_mut(),
         page.as_ptr(),
-        Ordering::Release,
-        Ordering::Relaxed,
-    );
-    false
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    ) {
+        // SAFETY: mapped, writable, zeroed and aligned to a page, and never unmapped.
+        Ok(_) => new_process(unsafe { page.as_ref() }),
+        Err(_) => number(),
+    }
 }
 
 fn wiped_page() -> Option<NonNull<AtomicU32>> {
@@ -70,10 +103,10 @@ fn wiped_page() -> Option<NonNull<AtomicU32>> {
 
 #[cfg(test)]
 mod tests {
-    use super::forked;
+    use super::{Origin, forked};
 
     /// What `child` gives in a child of this process, made by `fork`.
-    fn in_child(fork: fn() -> libc::pid_t, child: fn() -> bool) -> bool {
+    fn in_child(fork: fn() -> libc::pid_t, child: impl FnOnce() -> bool) -> bool {
         let pid = fork();
         assert!(pid >= 0, "no child was made");
         if pid == 0 {
@@ -89,17 +122,43 @@ mod tests {
         libc::WEXITSTATUS(status) == 1
     }
 
+    fn fork() -> libc::pid_t {
+        // SAFETY: the child only asks, and ends.
+        unsafe { libc::fork() }
+    }
+
+    /// Without libc's knowledge.
+    fn clone() -> libc::pid_t {
+        // SAFETY: as above. No flags but the signal at the end.
+        unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t }
+    }
+
     #[test]
     fn a_child_knows_that_it_is_one_however_it_was_made() {
-        assert!(!forked());
-        // SAFETY: the child only asks (two loads) and ends.
-        let fork = || unsafe { libc::fork() };
-        // Flags of `clone` without libc's knowledge: only the signal at the end.
-        // SAFETY: as above.
-        let clone =
-            || unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t };
-        assert!(in_child(fork, forked));
-        assert!(in_child(clone, forked));
-        assert!(!forked(), "the parent is still the parent");
+        let here = Origin::here();
+        assert!(here.is_here() && !forked());
+        for make in [fork, clone] {
+            assert!(in_child(make, forked));
+            assert!(in_child(make, || !here.is_here()));
+            assert!(
+                in_child(make, || Origin::here().is_here()),
+                "it may make its own"
+            );
+        }
+        assert!(
+            here.is_here() && !forked(),
+            "the parent is still the parent"
+        );
+    }
+
+    #[test]
+    fn a_childs_child_is_neither() {
+        let here = Origin::here();
+        assert!(in_child(fork, || {
+            let child = Origin::here();
+            in_child(fork, || {
+                !here.is_here() && !child.is_here() && Origin::here().is_here()
+            })
+        }));
     }
 }

@@ -11,7 +11,7 @@
 //! - Whoever maps a file answers for nobody truncating it; then an access is a SIGBUS.
 #![allow(unsafe_code)] // Owns a mapping.
 
-use super::fork::forked;
+use super::fork::Origin;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
@@ -24,6 +24,7 @@ const PREFERRED: libc::c_int = 1;
 pub(super) struct Mapping {
     start: NonNull<u8>,
     len: usize,
+    origin: Origin,
 }
 
 // SAFETY: an address can be sent anywhere; accesses are justified where they are made.
@@ -35,14 +36,19 @@ impl Mapping {
     /// Maps the first `len` bytes, to read and to write, shared with all who map the same file.
     /// `len` is more than 0.
     pub(super) fn of(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
-        // Known before there is anything that must not be inherited.
-        forked();
+        let origin = Origin::here();
         let mapping = Mapping {
             start: place(fd, len)?,
             len,
+            origin,
         };
         mapping.advise(0, len, libc::MADV_DONTFORK)?;
         Ok(mapping)
+    }
+
+    /// Whether it is there: not in a child of fork.
+    pub(super) fn is_here(&self) -> bool {
+        self.origin.is_here()
     }
 
     pub(super) fn start(&self) -> NonNull<u8> {
@@ -105,7 +111,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if !forked() {
+        if self.is_here() {
             // SAFETY: the mapping is this one's own, and nothing that borrows from it is left.
             unsafe { unmap(self.start, self.len) };
         }

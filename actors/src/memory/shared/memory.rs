@@ -13,6 +13,7 @@
 
 use super::error::SharedError;
 use super::map::{HUGE_PAGE, Mapping};
+use super::past::{self, Beside};
 use super::sys::{self, Filesystem};
 use super::{HugePages, SharedOptions};
 use std::ffi::CString;
@@ -30,15 +31,14 @@ const GATHER: Duration = Duration::from_secs(1);
 /// The longest part of a name that the system takes.
 const NAME: usize = 200;
 
-type OnDrop = Box<dyn FnOnce(&Mapping) + Send + Sync>;
-
 /// Memory that other processes may map too.
 pub(crate) struct SharedMemory {
     mapping: Mapping,
     fd: OwnedFd,
     len: usize,
     huge: bool,
-    on_drop: Option<OnDrop>,
+    /// Where it is recorded, if it outlives this process.
+    beside: Beside,
 }
 
 impl SharedMemory {
@@ -65,13 +65,7 @@ impl SharedMemory {
             memfd(&what, 0).map_err(|e| SharedError::of(&what, bytes as u64, "memfd_create", e))?;
         let mut memory = SharedMemory::place(fd, bytes, bytes, options.numa_node)
             .map_err(|(call, e)| SharedError::of(&what, bytes as u64, call, e))?;
-        if let Some(gather) = match options.huge {
-            HugePages::Auto => Some(GATHER),
-            HugePages::Always => Some(Duration::MAX),
-            HugePages::Off => None,
-        } {
-            memory.huge = memory.gather_huge(gather);
-        }
+        memory.gather(options.huge);
         memory
             .allocate_and_seal(bytes)
             .map_err(|(call, e)| SharedError::of(&what, bytes as u64, call, e))?;
@@ -123,10 +117,9 @@ impl SharedMemory {
             .map_err(|(call, e)| SharedError::of(what, bytes as u64, call, e))
     }
 
-    /// Has `f` called with the mapping before it goes.
-    pub(super) fn on_drop(mut self, f: impl FnOnce(&Mapping) + Send + Sync + 'static) -> Self {
-        self.on_drop = Some(Box::new(f));
-        self
+    /// Where it is recorded as a gate table.
+    pub(super) fn beside(&self) -> &Beside {
+        &self.beside
     }
 
     /// What is sent to another process, so that it maps the same memory.
@@ -139,9 +132,23 @@ impl SharedMemory {
         self.mapping.start()
     }
 
+    /// Whether it is there: not in a child of fork of the process that mapped it.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapping.is_here()
+    }
+
     /// How many bytes may be used.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Has the system put it into huge pages, as far as it does.
+    pub(super) fn gather(&mut self, huge: HugePages) {
+        self.huge = match huge {
+            HugePages::Auto => self.gather_huge(GATHER),
+            HugePages::Always => self.gather_huge(Duration::MAX),
+            HugePages::Off => false,
+        };
     }
 
     /// Whether at least half of it was in huge pages when it was made.
@@ -228,7 +235,7 @@ impl SharedMemory {
             fd: file.into(),
             len: bytes,
             huge: false,
-            on_drop: None,
+            beside: Beside::default(),
         })
     }
 
@@ -273,10 +280,11 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        if let Some(f) = self.on_drop.take()
-            && !super::forked()
-        {
-            f(&self.mapping);
+        if self.is_mapped() {
+            let recorded = self.beside.take();
+            if !recorded.is_empty() {
+                past::leave(recorded, self);
+            }
         }
     }
 }

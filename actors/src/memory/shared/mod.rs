@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   Pool::shared ────▶ SharedMemory (a sealed memfd) ──descriptor──▶ peer: SharedMemory::receive
-//!   Pool::from_file ─▶ SharedMemory (a caller's file)
-//!   PidFd, ProcessId: when is a writer provably dead?      forked: is this the process that mapped?
+//!   Pool::from_file ─▶ SharedMemory (a caller's file) + Attachment (what is known of its former lives)
+//!   PidFd, ProcessId: when is a writer provably dead?      Origin: is this the process that mapped?
 //! ```
 //!
 //! Whoever has a pool's descriptor may write all of the pool: a peer over shared memory is trusted
@@ -12,19 +12,25 @@
 //! Where the unsafe is: `sys` (system calls), `map` (a mapping), `fork` (a page that children see
 //! wiped). The rest has none.
 
+mod companion;
 mod error;
+mod file;
 mod fork;
 mod map;
 mod memory;
+mod past;
 mod process;
 mod sys;
 #[cfg(test)]
 mod tests;
 
 pub use error::{Errno, SharedError};
-pub use fork::forked;
+pub(crate) use file::open_pool;
+pub use fork::{Origin, forked};
 pub(crate) use memory::SharedMemory;
-pub(crate) use process::{Life, PidFd, ProcessId, boot_id};
+pub(crate) use past::Attachment;
+pub use past::Quarantined;
+pub(crate) use process::{PidFd, ProcessId, boot_id};
 
 /// Whether memory is in huge pages: fewer entries to look up when small pages lie scattered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -45,6 +51,17 @@ pub struct SharedOptions {
     /// Huge pages.
     pub huge: HugePages,
     /// The NUMA node that the memory is to come from while that has any; any node if not said.
+    pub numa_node: Option<u32>,
+}
+
+/// How a pool in a caller's file is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileOptions {
+    /// Makes the file if it is not there, and gives it its size if it is empty.
+    pub create: bool,
+    /// Huge pages. A file has them only where its filesystem does.
+    pub huge: HugePages,
+    /// The NUMA node that memory which is not allocated yet is to come from while that has any.
     pub numa_node: Option<u32>,
 }
 

@@ -4,9 +4,11 @@
 //! call's own. What a call means is said by who uses it.
 #![allow(unsafe_code)] // System calls.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 pub(super) const HUGETLB: libc::c_uint = libc::MFD_HUGETLB;
 /// Sealed against being made executable; kernels before 6.3 do not know it.
@@ -100,6 +102,21 @@ pub(super) fn filesystem(fd: BorrowedFd<'_>) -> io::Result<Filesystem> {
         TMPFS => Filesystem::Tmpfs,
         _ => Filesystem::Other,
     })
+}
+
+/// Gives an open file one more name, on the same filesystem.
+pub(super) fn link(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let old = CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+    let new = CString::new(path.as_os_str().as_bytes())?;
+    let (here, follow) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
+    // SAFETY: both paths end with a zero byte and outlive the call.
+    check(unsafe { libc::linkat(here, old.as_ptr(), here, new.as_ptr(), follow) }).map(drop)
+}
+
+/// The user that this process acts as.
+pub(super) fn user() -> u32 {
+    // SAFETY: takes no pointers, and cannot fail.
+    unsafe { libc::geteuid() }
 }
 
 /// A descriptor of a process of this machine, closed on exec.

@@ -5,7 +5,7 @@
 //! [`DEFAULT_FROM`] bytes on.
 
 use super::Wide;
-use super::measure::{self, Measured};
+use super::measure::{self, CopyMeasurement};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -17,7 +17,7 @@ const NEVER: usize = usize::MAX;
 static MODE: Mutex<CopyMode> = Mutex::new(CopyMode::Measured);
 static FROM: AtomicUsize = AtomicUsize::new(DEFAULT_FROM);
 static PAIRS: AtomicBool = AtomicBool::new(true);
-static MEASURED: OnceLock<Measured> = OnceLock::new();
+static MEASURED: OnceLock<CopyMeasurement> = OnceLock::new();
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// How bytes are copied between pools of one host. One choice for the whole process: what was said
@@ -49,7 +49,7 @@ pub struct CopyFacts {
     /// Whether two runs are copied together.
     pub pairs: bool,
     /// The measurement, if it was made.
-    pub measured: Option<Measured>,
+    pub measured: Option<CopyMeasurement>,
 }
 
 /// One way to copy.
@@ -120,7 +120,7 @@ pub(crate) fn measure_in_background() {
 }
 
 /// Measures, if nobody has: for some 30 ms, with a core and 8 MiB. Blocks.
-pub fn measure_copies() -> &'static Measured {
+pub fn measure_copies() -> &'static CopyMeasurement {
     STARTED.store(true, Ordering::Relaxed);
     let mut fresh = false;
     let measured = MEASURED.get_or_init(|| {

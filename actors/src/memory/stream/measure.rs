@@ -31,7 +31,7 @@ const LOSES: f64 = 0.97;
 /// What was measured.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Measured {
+pub struct CopyMeasurement {
     /// Bytes from which on streaming stores are faster; `None` for never.
     pub from: Option<u64>,
     /// Whether two streams in turn are faster than one.
@@ -41,13 +41,13 @@ pub struct Measured {
     /// How long all of it took.
     pub took: Duration,
     /// What came out for each size, the smallest first.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<CopySample>,
 }
 
 /// The middle of what was measured for pieces of one size, in bytes per nanosecond, which is GB/s.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Sample {
+pub struct CopySample {
     /// Bytes of a piece.
     pub bytes: u64,
     /// With `memcpy`.
@@ -66,7 +66,7 @@ pub(super) struct Times {
     pub(super) two: Vec<f64>,
 }
 
-pub(super) fn measure(wide: Option<Wide>) -> Measured {
+pub(super) fn measure(wide: Option<Wide>) -> CopyMeasurement {
     let started = Instant::now();
     let mut times: [Times; SIZES.len()] = Default::default();
     let mut rounds = 0;
@@ -98,12 +98,12 @@ pub(super) fn measure(wide: Option<Wide>) -> Measured {
         decide(&SIZES, &times)
     };
     let samples = SIZES.into_iter().zip(&times).filter(|_| rounds > 0);
-    Measured {
+    CopyMeasurement {
         from,
         pairs,
         rounds,
         samples: samples
-            .map(|(bytes, times)| Sample {
+            .map(|(bytes, times)| CopySample {
                 bytes: bytes as u64,
                 memcpy: SAMPLE.max(bytes) as f64 / middle(times.memcpy.clone()),
                 one: SAMPLE.max(bytes) as f64 / middle(times.one.clone()),

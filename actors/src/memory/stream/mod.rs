@@ -34,7 +34,7 @@ mod x86;
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::Wide;
 
-pub use measure::{Measured, Sample};
+pub use measure::{CopyMeasurement, CopySample};
 
 use choice::Path;
 use std::cell::Cell;

@@ -1,9 +1,9 @@
 use super::*;
 use crate::memory::copy::End;
-use crate::memory::shared_table::SharedGates;
+use crate::memory::shared_table::{SharedGates, TableError};
 use crate::memory::{
-    Bell, PidFd, ProcessId, RemoteGates, RemotePool, SharedMemory, SharedOptions, TableError,
-    TableMemory, Writer, open_shared,
+    Bell, PidFd, ProcessId, RemoteGates, RemotePool, SharedMemory, SharedOptions, TableMemory,
+    Writer, open_shared,
 };
 use std::process::{Child, Command, Stdio};
 

@@ -26,6 +26,31 @@ fn in_child(child: impl FnOnce() -> bool) -> bool {
     libc::WEXITSTATUS(status) == 1
 }
 
+/// A child of fork that does nothing; it ends with this.
+pub(super) struct StoppedChild(libc::pid_t);
+
+pub(super) fn stopped_child() -> StoppedChild {
+    // SAFETY: the child only waits, and is killed.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "no child was made");
+    if pid == 0 {
+        loop {
+            // SAFETY: takes no pointers.
+            unsafe { libc::pause() };
+        }
+    }
+    StoppedChild(pid)
+}
+
+impl Drop for StoppedChild {
+    fn drop(&mut self) {
+        // SAFETY: a child that was not waited for.
+        unsafe { libc::kill(self.0, libc::SIGKILL) };
+        // SAFETY: as above, and no status is asked for.
+        unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) };
+    }
+}
+
 #[test]
 fn a_shared_pool_is_a_pool_and_starts_zeroed_and_aligned() {
     let pool = shared();
@@ -103,6 +128,8 @@ fn in_a_child_of_fork_leases_are_refused_and_nothing_is_touched() {
         pool.observe(0, 0, &mut [0; 16]),
         Err(PoolError::Forked { .. })
     )));
+    // What the child makes is its own.
+    assert!(in_child(|| shared().lease_write(&[0]).is_ok()));
     // Dropping in the child unmaps nothing, and gives nothing back here.
     assert!(in_child(move || {
         drop((lease, pool));

@@ -29,6 +29,10 @@ pub(crate) struct AbortReport {
     lanes: u16,
     reps: usize,
     request_bytes: u64,
+    /// Pages that were used again right after an abort and watched. A change is a failure, not a
+    /// report.
+    pages_watched: u64,
+    late_pages: u64,
     queued_bytes_min: u64,
     abort_to_answer_us: Percentiles,
     abort_to_reusable_us: Percentiles,
@@ -43,6 +47,7 @@ impl AbortReport {
         args: &AbortArgs,
         between: Between,
         request_bytes: u64,
+        pages_watched: u64,
         times: &[AbortTimes],
     ) -> Result<AbortReport, Failure> {
         let queued_bytes_min = times.iter().map(|t| t.queued_bytes).min().unwrap_or(0);
@@ -58,6 +63,8 @@ impl AbortReport {
             lanes: args.ends.lanes,
             reps: times.len(),
             request_bytes,
+            pages_watched,
+            late_pages: 0,
             queued_bytes_min,
             abort_to_answer_us: percentiles(times, |t| t.answer)?,
             abort_to_reusable_us: percentiles(times, |t| t.reusable)?,
@@ -90,6 +97,10 @@ impl fmt::Display for AbortReport {
                 ("reusable", self.abort_to_reusable_us),
             ],
         )?;
-        writeln!(f, "  {} aborts", self.reps)
+        writeln!(
+            f,
+            "  {} aborts; {} pages watched afterwards, none changed",
+            self.reps, self.pages_watched
+        )
     }
 }

@@ -80,7 +80,7 @@ impl TransferReport {
             workload: w.name.clone(),
             kind: w.kind.name(),
             lanes: args.ends.lanes,
-            reps: times.rooms.len(),
+            reps: all.len(),
             bytes: w.request_bytes(),
             verified: true,
             GBps: moved,
