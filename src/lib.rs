@@ -67,9 +67,9 @@ pub use kvroom_actors::handle::{ChunkBack, Landed, Status};
 pub use kvroom_actors::ids::{Incarnation, PeerRef, RoomId, RoomKey};
 pub use kvroom_actors::limits::{Deadlines, Limits};
 pub use kvroom_actors::memory::{
-    Backing, CopyFacts, CopyMeasurement, CopyMode, CopySample, Holder, HugePages, LeaseError, Pool,
-    PoolError, Proof, ReadLease, ReleasedPages, SharedError, SharedOptions, WriteLease, copy_facts,
-    measure_copies,
+    Backing, CopyFacts, CopyMeasurement, CopyMode, CopySample, FileOptions, Holder, HugePages,
+    LeaseError, Pool, PoolError, Proof, Quarantined, ReadLease, ReleasedPages, SharedError,
+    SharedOptions, WriteLease, copy_facts, measure_copies,
 };
 pub use kvroom_actors::reason::{Code, Reason, Side};
 pub use kvroom_actors::room::{Outcome, StateName};

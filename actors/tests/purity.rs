@@ -104,6 +104,8 @@ const UNSAFE: &[&str] = &[
     "actors/tests/loom_ring.rs",
     "src/cli/bench/kernel.rs",
     "src/cli/bench/mapping.rs",
+    "tests/forked.rs",
+    "tests/shm_files.rs",
 ];
 
 #[test]

@@ -43,7 +43,6 @@ mod pool;
 mod remote;
 mod ring;
 mod ring_cursor;
-#[allow(dead_code)] // Its users come one after the other.
 mod shared;
 mod shared_pool;
 mod shared_table;
