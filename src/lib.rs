@@ -48,6 +48,8 @@
 //!   [`ReceiveRoom::detach`] let it go on). Neither frees memory under a copy.
 //! - The outcomes of two sides can be mixed in one way only: the receiver is `Done` and the sender
 //!   `Aborted`, when an abort of the sender crosses the receiver's acceptance.
+//! - A node can be driven by the engine's own loop ([`NodeBuilder::start_driven`]): then a small room
+//!   costs no hop to another thread, and nothing happens on its shard that the loop does not drive.
 //! - Dropping or forgetting any handle or future at any time is safe; forgetting one keeps what it
 //!   holds for ever.
 #![forbid(unsafe_code)]
@@ -60,16 +62,20 @@ pub use api::{
     Role, RoomInfo, SendBuilder, SendRoom, ShutdownReport, Slot, StartError, StartErrorKind, Which,
 };
 pub use kvroom_actors::copy::schedule::Class;
+pub use kvroom_actors::fabric::Fabric;
 pub use kvroom_actors::handle::{ChunkBack, Landed, Status};
 pub use kvroom_actors::ids::{Incarnation, PeerRef, RoomId, RoomKey};
 pub use kvroom_actors::limits::{Deadlines, Limits};
 pub use kvroom_actors::memory::{
-    Holder, LeaseError, Pool, PoolError, Proof, ReadLease, ReleasedPages, WriteLease,
+    Backing, CopyFacts, CopyMeasurement, CopyMode, CopySample, FileOptions, Holder, HugePages,
+    LeaseError, Pool, PoolError, Proof, Quarantined, ReadLease, ReleasedPages, SharedError,
+    SharedOptions, WriteLease, copy_facts, measure_copies,
 };
 pub use kvroom_actors::reason::{Code, Reason, Side};
 pub use kvroom_actors::room::{Outcome, StateName};
 pub use kvroom_actors::runtime::{
-    ClusterKey, ConnectError, KeyTooShort, LocalHub, Net, NodeError, PeerState, PoolChangeError,
+    ClusterKey, ConnectError, Cpus, Driver, KeyTooShort, LocalHub, Net, NodeError, PeerState,
+    PinError, Pinning, PoolChangeError, cpus_of_this_thread,
 };
 pub use kvroom_actors::supervisor::spent::Spent;
 pub use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};

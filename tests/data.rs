@@ -279,8 +279,9 @@ struct WithAux {
 
 impl WithAux {
     async fn new(setup: Setup) -> WithAux {
+        let over = setup.over;
         let duo = Duo::with(setup).await;
-        let (from, to) = (Pool::owned(aux(8)).unwrap(), Pool::owned(aux(8)).unwrap());
+        let (from, to) = (over.pool(aux(8)), over.pool(aux(8)));
         duo.prefill.node.add_pool(from.clone()).await.unwrap();
         duo.decode.node.add_pool(to.clone()).await.unwrap();
         WithAux { duo, from, to }

@@ -729,6 +729,7 @@ async fn greeted(at: &str, name: String, started_ns: u64) -> (TcpStream, u128) {
                     resume: None,
                     received: 0,
                     token: 1,
+                    host: None,
                 };
                 handshake.offer(offer, None, &mut out).unwrap();
             }

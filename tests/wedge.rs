@@ -560,3 +560,24 @@ async fn a_healthy_transfer_is_not_behind_ten_cancelled_ones() {
     drop((long, sender, healthy));
     duo.end().await;
 }
+
+#[tokio::test]
+async fn a_small_room_is_done_while_the_only_lane_stands_still() {
+    let duo = Duo::new().await;
+    let held = duo.receive(1, 0, &[0]).await;
+    let sender = duo.send(1, 0).await;
+    duo.brake.hold_after(0);
+    push(&sender, 0..TOKENS, duo.prefill.stamped(&[0], 1, 0)).await;
+    sender.finish(TOKENS, None).unwrap();
+    until("the lane stands still", || duo.brake.held() == 1).await;
+    // It goes on standing there; whatever comes now may pass, and needs no lane.
+    duo.brake.hold_after(u64::MAX);
+    duo.moves(2, 0, &[2, 3], &[4, 5]).await;
+    assert_eq!(duo.brake.held(), 1);
+    assert_eq!(held.try_outcome(), None);
+    duo.brake.release();
+    assert_eq!(within(held.outcome()).await, Outcome::Done);
+    assert_eq!(within(sender.outcome()).await, Outcome::Done);
+    drop((held, sender));
+    duo.end().await;
+}

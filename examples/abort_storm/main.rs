@@ -5,6 +5,7 @@
 //! cargo run --release --example abort_storm                        both engines, side by side
 //! cargo run --release --example abort_storm -- --engine rooms --storm groups --json
 //! cargo run --release --example abort_storm -- --fabric tcp --processes 2 --storm peer-kill
+//! cargo run --release --example abort_storm -- --fabric shm --processes 2 --storm peer-stop
 //! ```
 //!
 //! With two processes this one plays decode (with `--swap` prefill) and keeps the report; a child

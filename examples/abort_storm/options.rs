@@ -20,6 +20,24 @@ pub(crate) enum FabricKind {
     Local,
     /// TCP connections between nodes, over the loopback
     Tcp,
+    /// Shared pools of one host: a TCP address, of which the nodes find out that it is near
+    Shm,
+}
+
+impl FabricKind {
+    /// Whether nodes that it joins can be in two processes.
+    pub(crate) fn is_remote(self) -> bool {
+        self != FabricKind::Local
+    }
+
+    /// As it is called.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            FabricKind::Local => "local",
+            FabricKind::Tcp => "tcp",
+            FabricKind::Shm => "shm",
+        }
+    }
 }
 
 /// A wrong that a lane really does, to see that it is found.
@@ -103,18 +121,20 @@ impl Options {
                 "--plant makes a lane of the rooms engine go wrong; use it with --engine rooms",
             );
         }
-        if self.fabric == FabricKind::Tcp && !rooms_only {
+        if self.fabric.is_remote() && !rooms_only {
             return Some("the old design is a model within one process; use --fabric local");
         }
         if self.plant == Some(Plant::TornRead) && self.fabric == FabricKind::Tcp {
-            return Some("torn-read is for lanes that copy within a process; use --fabric local");
+            return Some(
+                "torn-read is for lanes that copy from page to page; use --fabric local or shm",
+            );
         }
         if self.processes == 2 && self.fabric == FabricKind::Local {
-            return Some("the local fabric joins nodes of one process; use --fabric tcp");
+            return Some("the local fabric joins nodes of one process; use --fabric tcp or shm");
         }
         if self.storm.strikes() && self.processes == 1 {
             return Some(
-                "this storm strikes the other process; use --fabric tcp --processes 2 with it",
+                "this storm strikes the other process; use --fabric tcp --processes 2 (or shm) with it",
             );
         }
         if self.swap && self.processes == 1 {
@@ -129,7 +149,7 @@ impl Options {
             format!("--storm={}", self.storm.name()),
             format!("--sessions={}", self.sessions),
             format!("--seed={}", self.seed),
-            "--fabric=tcp".into(),
+            format!("--fabric={}", self.fabric.name()),
             "--processes=2".into(),
         ];
         let plant = self.plant.and_then(|plant| plant.to_possible_value());
@@ -188,6 +208,8 @@ mod tests {
             ("--storm peer-kill --fabric tcp", "--processes 2"),
             ("--storm peer-stop", "--processes 2"),
             ("--swap --fabric tcp", "--processes 2"),
+            ("--fabric shm --engine shared-dict", "--fabric local"),
+            ("--storm peer-kill --fabric shm", "--processes 2"),
         ] {
             let said = contradiction(text).unwrap_or_else(|| panic!("{text} is taken"));
             assert!(said.contains(advice), "{text}: {said}");
@@ -196,6 +218,8 @@ mod tests {
             "",
             "--fabric tcp",
             "--fabric tcp --processes 2 --swap --storm peer-kill",
+            "--fabric shm --plant torn-read",
+            "--fabric shm --processes 2 --swap --storm peer-stop",
         ] {
             assert_eq!(contradiction(text), None, "{text}");
         }
@@ -203,24 +227,28 @@ mod tests {
 
     #[test]
     fn a_child_reads_the_same_options() {
-        let text = "abort_storm --storm peer-stop --sessions 7 --seed 3 --fabric tcp --processes 2 \
-                    --swap --no-abort --plant late-write --trace a.jsonl";
-        let parent = Options::try_parse_from(text.split_whitespace()).unwrap();
-        let words = [
-            "abort_storm",
-            "--child",
-            "decode",
-            "--listen",
-            "tcp://127.0.0.1:0",
-        ];
-        let words = words.iter().map(|&word| word.to_owned());
-        let mut child = Options::try_parse_from(words.chain(parent.for_child())).unwrap();
-        assert_eq!(
-            (child.child.take(), parent.far()),
-            (parent.far(), Some(Side::Decode))
-        );
-        assert_eq!(child.listen.take().as_deref(), Some("tcp://127.0.0.1:0"));
-        assert_eq!(format!("{child:?}"), format!("{parent:?}"));
+        for fabric in ["tcp", "shm"] {
+            let text = format!(
+                "abort_storm --storm peer-stop --sessions 7 --seed 3 --fabric {fabric} \
+                 --processes 2 --swap --no-abort --plant late-write --trace a.jsonl"
+            );
+            let parent = Options::try_parse_from(text.split_whitespace()).unwrap();
+            let words = [
+                "abort_storm",
+                "--child",
+                "decode",
+                "--listen",
+                "tcp://127.0.0.1:0",
+            ];
+            let words = words.iter().map(|&word| word.to_owned());
+            let mut child = Options::try_parse_from(words.chain(parent.for_child())).unwrap();
+            assert_eq!(
+                (child.child.take(), parent.far()),
+                (parent.far(), Some(Side::Decode))
+            );
+            assert_eq!(child.listen.take().as_deref(), Some("tcp://127.0.0.1:0"));
+            assert_eq!(format!("{child:?}"), format!("{parent:?}"));
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::driver::{self, Verdict};
 use crate::engine::{Engine, Listener};
 use crate::load::{Load, TURNS};
 use crate::memory::{DestinationPages, SourcePages};
-use crate::options::{EngineKind, FabricKind, Options, Plant};
+use crate::options::{EngineKind, Options, Plant};
 use crate::oracle::Shape;
 use crate::other::child;
 use crate::other::far::Far;
@@ -22,8 +22,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time between two steps of the prefill engine over tcp, at least.
-const TCP_STEP: Duration = Duration::from_millis(25);
+/// Time between two steps of the prefill engine, at least, if the nodes are joined by sockets.
+const REMOTE_STEP: Duration = Duration::from_millis(25);
 
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +66,7 @@ pub(crate) fn all(options: &Options) -> Result<bool, RunError> {
     let kinds = match options.engine {
         Some(kind) => vec![kind],
         // The old design is a model within one process, without sockets.
-        None if options.fabric == FabricKind::Tcp => vec![EngineKind::Rooms],
+        None if options.fabric.is_remote() => vec![EngineKind::Rooms],
         None => vec![EngineKind::SharedDict, EngineKind::Rooms],
     };
     let mut finished = Vec::new();
@@ -87,9 +87,9 @@ fn start(why: String) -> RunError {
 fn script(options: &Options, load: &Load) -> Script {
     let survivor = options.far().map_or(Side::Decode, Side::other);
     let mut script = Script::with_survivor(options.storm, load, options.seed, survivor);
-    if options.fabric == FabricKind::Tcp {
+    if options.fabric.is_remote() {
         // Starts take longer there: rooms that are to be in flight together must not end meanwhile.
-        script.pace.step = script.pace.step.max(TCP_STEP);
+        script.pace.step = script.pace.step.max(REMOTE_STEP);
     }
     match options.no_abort {
         true => script.without_aborts(),
@@ -163,8 +163,8 @@ fn shared_dict(shape: Shape, script: &Script) -> Result<Started, String> {
 }
 
 fn one_process(wiring: &Wiring, shape: Shape, script: &Script) -> Result<Started, String> {
-    let destination = Arc::new(PoolStore::new(shape, shape.destination_pages)?);
-    let source = Arc::new(PoolStore::new(shape, shape.source_pages)?);
+    let store = |pages| PoolStore::new(wiring.fabric, shape, pages).map(Arc::new);
+    let (destination, source) = (store(shape.destination_pages)?, store(shape.source_pages)?);
     let world = World::whole(shape, &script.rooms, destination.clone(), source.clone());
     let world = Arc::new(world);
     let listener: Arc<dyn Listener> = world.clone();
@@ -186,7 +186,7 @@ fn two_processes(
         Side::Decode => shape.source_pages,
         Side::Prefill => shape.destination_pages,
     };
-    let store = Arc::new(PoolStore::new(shape, pages)?);
+    let store = Arc::new(PoolStore::new(wiring.fabric, shape, pages)?);
     let world = match far {
         Side::Decode => {
             let source = SourcePages::new(shape, stamps, store.clone());
@@ -215,10 +215,7 @@ fn report(kind: EngineKind, options: &Options, load: &Load, verdict: &Verdict) -
     Report {
         engine: name(kind),
         storm: options.storm.name(),
-        fabric: match options.fabric {
-            FabricKind::Local => "local",
-            FabricKind::Tcp => "tcp",
-        },
+        fabric: options.fabric.name(),
         processes: options.processes,
         swap: options.swap,
         device: "none",

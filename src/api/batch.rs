@@ -37,6 +37,9 @@ pub(super) async fn admit(
     node: &Node,
     batched: bool,
 ) -> Result<OwnedSemaphorePermit, StartErrorKind> {
+    if !node.shared().origin.is_here() {
+        return Err(StartErrorKind::Forked);
+    }
     let rooms = Arc::clone(&node.shared().rooms);
     if !batched {
         let permit = rooms.acquire_owned().await;

@@ -47,6 +47,12 @@ pub enum StartErrorKind {
         /// What to do.
         advice: String,
     },
+    /// The caller: the node is another process's.
+    #[error(
+        "the node is of the process that this one was forked from, and its threads are not here: start a node in \
+         this process, or fork before one is started"
+    )]
+    Forked,
     /// This node has stopped, or is about to.
     #[error("the node is stopped and starts no rooms")]
     NodeStopped,

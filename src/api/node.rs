@@ -6,15 +6,16 @@ use super::error::StartError;
 use super::receive::{ReceiveBuilder, ReceiveRoom};
 use super::send::{SendBuilder, SendRoom};
 use super::stats::{EarlyClaim, NodeStats, RoomInfo, ShutdownReport, Which};
+use kvroom_actors::fabric::Fabric;
 use kvroom_actors::ids::{Incarnation, PeerRef, RoomId};
 use kvroom_actors::limits::{Deadlines, Limits};
-use kvroom_actors::memory::Pool;
+use kvroom_actors::memory::{CopyMode, Pool};
 use kvroom_actors::reason::{Code, Reason};
 use kvroom_actors::runtime::PeerState;
 use kvroom_actors::runtime::shared::NodeShared;
 use kvroom_actors::runtime::{
-    ClusterKey, ConnectError, LocalHub, Net, NodeConfig, NodeError, PeerInfo, PoolChangeError,
-    Runtime,
+    ClusterKey, ConnectError, Driver, LocalHub, Net, NodeConfig, NodeError, PeerInfo, Pinning,
+    PoolChangeError, Runtime,
 };
 use kvroom_actors::supervisor::actor::{Inbound, Inbox, Shard, ShardContext};
 use kvroom_actors::supervisor::info;
@@ -74,6 +75,13 @@ impl Peer {
         self.info.state.borrow().clone()
     }
 
+    /// How bytes go between the two nodes, in the session that there is or was last; none before the
+    /// first one. Of nodes on one host it is [`Fabric::Shm`] if all pools of one of them are shared
+    /// ([`Pool::shared`]) and their processes may share memory.
+    pub fn fabric(&self) -> Option<Fabric> {
+        *self.info.fabric.borrow()
+    }
+
     /// Waits until there is a session. False if this life of the peer is over for good.
     pub async fn wait_up(&self) -> bool {
         let mut state = self.info.state.clone();
@@ -123,23 +131,52 @@ impl NodeBuilder {
         self
     }
 
+    /// Whether memory is shared with peers on this host; true if not said. Which those are is found
+    /// out by itself. A peer with which memory is shared maps each shared pool as a whole and is
+    /// trusted with all of it.
+    pub fn shm(mut self, shm: bool) -> Self {
+        self.config.net.shm = shm;
+        self
+    }
+
+    /// Shares memory with processes of this group, too, besides those of the same user.
+    pub fn shm_group(mut self, gid: u32) -> Self {
+        self.config.net.shm_group = Some(gid);
+        self
+    }
+
     /// Shards; one on up to four cores, a quarter of the cores beyond, if not said.
     pub fn shards(mut self, shards: usize) -> Self {
         self.config.shards = Some(shards);
         self
     }
 
-    /// How long each shard's thread looks for more after something happened before it sleeps; zero,
-    /// which is not at all, if not said. Tens of microseconds make small rooms a good deal faster, at
-    /// the price of a core that is busy for that long after each. More than 10 ms counts as 10 ms.
+    /// How long each shard's thread looks for more after something happened before it sleeps; zero is
+    /// not at all. If not said: 50 µs as long as there is a session with a peer over shared memory, and
+    /// not at all otherwise. Tens of microseconds make small rooms a good deal faster, at the price of a
+    /// core that is busy for that long after each. More than 10 ms counts as 10 ms.
     pub fn spin(mut self, spin: Duration) -> Self {
-        self.config.spin = spin;
+        self.config.spin = Some(spin);
         self
     }
 
     /// Copy lanes, each with a thread of its own; 1 if not said.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.config.lanes = lanes;
+        self
+    }
+
+    /// Where its threads run; wherever the scheduler puts them, if not said. A processor that there is
+    /// not, or that this process may not use, is an error of the start.
+    pub fn pin(mut self, pinning: Pinning) -> Self {
+        self.config.pin = pinning;
+        self
+    }
+
+    /// How bytes are copied between pools of one host, in the whole process: what was said last
+    /// counts for all of its nodes. If nobody says anything, what was measured to be faster.
+    pub fn copy(mut self, mode: CopyMode) -> Self {
+        self.config.copy = Some(mode);
         self
     }
 
@@ -179,6 +216,38 @@ impl NodeBuilder {
         Ok(Node {
             runtime: Arc::new(runtime),
         })
+    }
+
+    /// As [`NodeBuilder::blocking_start`], for a node with one shard that runs on the calling thread,
+    /// in the turns that its [`Driver`] is given: an engine that polls drives it from its own loop, and a
+    /// small room costs no hop to another thread. `shards` and `spin` do not count.
+    ///
+    /// Between two turns nothing happens on the shard: no room goes on, no session answers, and no
+    /// clock runs out; deadlines move by gaps of more than a second and a half. Other nodes have
+    /// clocks of their own, and give up a node that was silent for their [`Deadlines::liveness`].
+    ///
+    /// Handles work on any thread as always. On the driving thread the `blocking_` variants drive the
+    /// node while they wait (and panic from inside a turn, where they would wait for themselves), and
+    /// [`Driver::run`] does for any other future.
+    ///
+    /// ```
+    /// # use kvroom::{Node, NodeError};
+    /// # fn main() -> Result<(), NodeError> {
+    /// let (node, mut driver) = Node::builder("decode-0").start_driven()?;
+    /// for _step in 0..3 {
+    ///     // The engine's own work, and then:
+    ///     while driver.drive() {}
+    /// }
+    /// driver.run(node.shutdown());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`NodeError`]; inside a tokio runtime [`NodeError::InsideRuntime`].
+    pub fn start_driven(self) -> Result<(Node, Driver), NodeError> {
+        let (runtime, driver) = Runtime::start_driven(self.config)?;
+        let runtime = Arc::new(runtime);
+        Ok((Node { runtime }, driver))
     }
 
     /// As [`NodeBuilder::start`], on a plain thread.

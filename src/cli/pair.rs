@@ -471,7 +471,7 @@ pub(crate) fn require_repeated_pattern(
 /// A pool of this process alone, or of shared memory.
 pub(crate) fn new_pool(layout: PoolLayout, shared: bool) -> Result<Pool, Failure> {
     let pool = if shared {
-        Pool::owned(layout)
+        Pool::shared(layout)
     } else {
         Pool::owned(layout)
     };
@@ -479,9 +479,12 @@ pub(crate) fn new_pool(layout: PoolLayout, shared: bool) -> Result<Pool, Failure
 }
 
 /// Fails unless that is how bytes move to and from the peer: what was not asked for is not measured.
-fn require_fabric(_peer: &Peer, wanted: &str) -> Result<(), Failure> {
-    if wanted == "shm" {
-        return Err(Failure::Failed("this build has no fabric shm".to_owned()));
+fn require_fabric(peer: &Peer, wanted: &str) -> Result<(), Failure> {
+    let found = peer.fabric().map(|f| f.to_string()).unwrap_or_default();
+    if found != wanted {
+        return Err(Failure::Failed(format!(
+            "bytes go over {found:?} between the two nodes, and not over {wanted:?}: see the log"
+        )));
     }
     Ok(())
 }

@@ -127,6 +127,7 @@ impl FakePeer {
                         resume: None,
                         received: 0,
                         token: 1,
+                        host: None,
                     };
                     shake.offer(offer, None, &mut out).unwrap();
                     control.write_all(&out).unwrap();

@@ -9,8 +9,8 @@
 use kvroom::actors::copy::plant::{Brake, Plant};
 use kvroom::actors::supervisor::actor::Inbound;
 use kvroom::{
-    Chunk, Code, Deadlines, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool, PoolKind,
-    PoolLayout, PushedChunk, ReadLease, ReceiveRoom, RoomId, SendRoom, WriteLease,
+    Chunk, Code, Deadlines, Fabric, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool,
+    PoolKind, PoolLayout, PushedChunk, ReadLease, ReceiveRoom, RoomId, SendRoom, WriteLease,
 };
 use std::future::Future;
 use std::path::PathBuf;
@@ -63,16 +63,29 @@ pub(crate) enum Over {
     Local,
     Tcp,
     Unix,
+    /// A Unix socket and shared pools: what nodes of one host find out by themselves.
+    Shm,
 }
 
-/// Makes three tests of each of these functions, one for each [`Over`]: `local::name`, `tcp::name`
-/// and `unix::name`.
+impl Over {
+    /// A pool of the kind that is needed.
+    pub(crate) fn pool(self, layout: PoolLayout) -> Pool {
+        match self {
+            Over::Shm => Pool::shared(layout).unwrap(),
+            Over::Local | Over::Tcp | Over::Unix => Pool::owned(layout).unwrap(),
+        }
+    }
+}
+
+/// Makes four tests of each of these functions, one for each [`Over`]: `local::name`, `tcp::name`,
+/// `unix::name` and `shm::name`.
 #[allow(unused_macros)]
 macro_rules! over_each {
     ($($name:ident),* $(,)?) => {
         over_each!(@ local Local $($name)*);
         over_each!(@ tcp Tcp $($name)*);
         over_each!(@ unix Unix $($name)*);
+        over_each!(@ shm Shm $($name)*);
     };
     (@ $module:ident $over:ident $($name:ident)*) => {
         mod $module {
@@ -145,13 +158,13 @@ pub(crate) struct Side {
 
 impl Side {
     pub(crate) async fn start(hub: &LocalHub, name: &str, setup: &Setup, brake: &Brake) -> Side {
-        let pool = Pool::owned(setup.layout.clone()).unwrap();
+        let pool = setup.over.pool(setup.layout.clone());
         let (plant, brake) = (setup.plant, brake.clone());
         let mut net = setup.net.clone();
         match setup.over {
             Over::Local => {}
             Over::Tcp => net.listen.push("tcp://127.0.0.1:0".into()),
-            Over::Unix => net
+            Over::Unix | Over::Shm => net
                 .listen
                 .push(format!("unix://{}", socket_path().display())),
         }
@@ -246,9 +259,9 @@ impl Duo {
 
     pub(crate) async fn with(setup: Setup) -> Duo {
         let (hub, brake) = (LocalHub::new(), Brake::default());
-        // Within a process the sender's lane writes, else the receiver's.
+        // Within a host the sender's lane writes, else the receiver's.
         let (of_prefill, of_decode) = match setup.over {
-            Over::Local => (brake.clone(), Brake::default()),
+            Over::Local | Over::Shm => (brake.clone(), Brake::default()),
             _ => (Brake::default(), brake.clone()),
         };
         let prefill = Side::start(&hub, "p", &setup, &of_prefill).await;
@@ -260,11 +273,18 @@ impl Duo {
         let proxy = match (without.proxied, without.over) {
             (false, _) => None,
             (true, Over::Local) => panic!("no proxy fits between nodes of a hub"),
+            (true, Over::Shm) => panic!("no proxy passes descriptors on"),
             (true, Over::Tcp) => Some(Proxy::tcp(&prefill.address)),
             (true, Over::Unix) => Some(Proxy::unix(&prefill.address, socket_path())),
         };
         let address = proxy.as_ref().map_or(&*prefill.address, Proxy::address);
         let peer = within(decode.node.connect(address)).await.unwrap();
+        let fabric = match without.over {
+            Over::Local => Fabric::Local,
+            Over::Tcp | Over::Unix => Fabric::Tcp,
+            Over::Shm => Fabric::Shm,
+        };
+        assert_eq!(peer.fabric(), Some(fabric));
         Duo {
             hub,
             prefill,

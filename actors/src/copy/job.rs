@@ -3,6 +3,7 @@
 use super::schedule::Work;
 use crate::fabric::Fact;
 use crate::fabric::local::LocalRoute;
+use crate::fabric::shm::Way;
 use crate::memory::Ticket;
 use kvroom_kernels::checksum::Checksum;
 use kvroom_kernels::layout::PoolLayout;
@@ -28,7 +29,7 @@ pub struct Place {
 /// Copies pages of one chunk (or an aux row) to one claim.
 pub struct Job {
     ticket: Ticket,
-    route: LocalRoute,
+    route: Way,
     layout: Arc<PoolLayout>,
     place: Place,
     bytes: u64,
@@ -124,6 +125,17 @@ impl Job {
         place: Place,
         checksum: bool,
     ) -> Self {
+        Self::over(ticket, Way::Local(route), layout, place, checksum)
+    }
+
+    /// The same, whichever way.
+    pub(crate) fn over(
+        ticket: Ticket,
+        route: Way,
+        layout: Arc<PoolLayout>,
+        place: Place,
+        checksum: bool,
+    ) -> Self {
         let cells = place.from.len() as u64 * place.layers.len() as u64;
         let bytes = cells.saturating_mul(layout.page_bytes);
         Job {
@@ -146,7 +158,7 @@ impl Job {
     /// Copies at most `budget` bytes.
     pub fn step(&mut self, budget: u64) -> Step {
         let plan = match &mut self.state {
-            State::New => match self.route.plan(&self.layout, &self.place) {
+            State::New => match self.plan() {
                 Ok(plan) => {
                     self.state = State::Copying(Box::new(plan));
                     return self.step(budget);
@@ -157,9 +169,11 @@ impl Job {
             State::Summing => return self.sum(budget),
         };
         let cell = self.layout.page_bytes;
-        let (bytes, end) =
-            self.route
-                .write(self.place.section, plan, cell, budget.max(1), &self.ticket);
+        let (section, budget) = (self.place.section, budget.max(1));
+        let (bytes, end) = match &self.route {
+            Way::Local(route) => route.write(section, plan, cell, budget, &self.ticket),
+            Way::Shm(claim) => claim.write(section, plan, cell, budget, &self.ticket),
+        };
         if bytes > 0 {
             self.ticket.landed(bytes);
         }
@@ -167,6 +181,13 @@ impl Job {
             Some(fact) => self.fail(fact, bytes),
             None if plan.remaining_bytes() == 0 => self.copied(bytes),
             None => Step { bytes, over: false },
+        }
+    }
+
+    fn plan(&self) -> Result<Plan, Fact> {
+        match &self.route {
+            Way::Local(route) => route.plan(&self.layout, &self.place),
+            Way::Shm(claim) => claim.plan(&self.layout, &self.place),
         }
     }
 
@@ -211,7 +232,17 @@ impl Job {
     /// The wrong write that this job can make: of its first cell, later.
     #[cfg(feature = "plant")]
     pub(crate) fn wrong(&self, read_again: bool) -> Option<super::plant::Due> {
-        let (to, page) = self.route.destination(&self.place)?;
+        use crate::memory::plant::Wrong;
+        let (to, page) = match &self.route {
+            Way::Local(route) => {
+                let (pool, page) = route.destination(&self.place)?;
+                (Wrong::Here(pool), page)
+            }
+            Way::Shm(claim) => {
+                let (pool, page) = claim.destination(&self.place)?;
+                (Wrong::There(pool), page)
+            }
+        };
         let layer = self.place.layers.start;
         let from = if read_again {
             let source = *self.place.pages.get(self.place.from.start)?;

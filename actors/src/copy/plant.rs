@@ -2,7 +2,8 @@
 //!
 //! Not part of any build of the library or the program: only examples and tests turn the feature on.
 
-use crate::memory::{Pool, plant};
+use crate::memory::Pool;
+use crate::memory::plant::{self, Wrong};
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -24,20 +25,20 @@ pub(crate) const LATER: std::time::Duration = std::time::Duration::from_millis(4
 #[derive(Debug)]
 pub(crate) struct Due {
     pub(crate) from: Option<(Pool, u32, u32)>,
-    pub(crate) to: Pool,
+    pub(crate) to: Wrong,
     pub(crate) layer: u32,
     pub(crate) page: u32,
 }
 
 impl Due {
     pub(crate) fn commit(self) {
-        let size = usize::try_from(self.to.layout().page_bytes).unwrap_or(0);
+        let size = self.to.page_bytes();
         let mut bytes = vec![0xab; size];
         if let Some((pool, layer, page)) = self.from {
             // Whatever is there by now.
             let _ = pool.observe(layer, page, &mut bytes);
         }
-        plant::write_late(&self.to, self.layer, self.page, &bytes);
+        self.to.write_late(self.layer, self.page, &bytes);
     }
 }
 
@@ -90,6 +91,11 @@ impl Brake {
         self.0.1.notify_all();
     }
 
+    /// Whether it lets everything pass.
+    fn is_off(&self) -> bool {
+        self.lock().pass == u64::MAX
+    }
+
     /// How many lanes stand inside a gate now.
     pub fn held(&self) -> usize {
         self.lock().held
@@ -116,6 +122,25 @@ impl Brake {
                 .wait(braking)
                 .unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+/// What a shard must know of the lanes that it posts to: one that copies small jobs itself would
+/// slip past a brake, or a plant.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watched {
+    brake: Option<Brake>,
+    plant: Option<Plant>,
+}
+
+impl Watched {
+    pub(crate) fn new(brake: Option<Brake>, plant: Option<Plant>) -> Self {
+        Watched { brake, plant }
+    }
+
+    /// Whether every job is for a lane now.
+    pub(crate) fn lanes_only(&self) -> bool {
+        self.plant.is_some() || self.brake.as_ref().is_some_and(|brake| !brake.is_off())
     }
 }
 
@@ -148,7 +173,7 @@ pub(crate) fn frame_begins(to: impl FnOnce() -> Option<Pool>, layer: u32, page: 
     {
         let due = Due {
             from: None,
-            to,
+            to: Wrong::Here(to),
             layer,
             page,
         };

@@ -81,17 +81,21 @@ impl LocalRoute {
         };
         #[cfg(feature = "plant")]
         crate::copy::plant::inside_a_gate();
-        let mut landed = 0;
-        while landed == 0 || budget - landed >= cell {
-            let Some(run) = plan.next_piece(budget - landed) else {
+        let mut copying = match inside.copier(section, source) {
+            Ok(copying) => copying,
+            Err(error) => return (0, Some(Fact::Errored(error.to_string()))),
+        };
+        let mut given = 0;
+        while given == 0 || budget - given >= cell {
+            let Some(run) = plan.next_piece(budget - given) else {
                 break;
             };
-            if let Err(error) = inside.copy_from(section, run.dst, source, run.src, run.bytes) {
-                return (landed, Some(Fact::Errored(error.to_string())));
+            if let Err(error) = copying.copy(run.dst, run.src, run.bytes) {
+                return (copying.finish(), Some(Fact::Errored(error.to_string())));
             }
-            landed += run.bytes;
+            given += run.bytes;
         }
-        (landed, None)
+        (copying.finish(), None)
     }
 }
 

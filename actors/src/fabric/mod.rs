@@ -1,14 +1,16 @@
 //! Ways to move bytes. Each says of every piece what became of it, and never less.
 //!
 //! What a lane did with a piece is one of four different facts: landed, refused (the gate was
-//! closed), errored, fenced. Only the first counts towards coverage. There are two fabrics:
+//! closed), errored, fenced. Only the first counts towards coverage. There are three fabrics:
 //!
 //! | Fabric | Moves | Where its gate lives | What an abort costs |
 //! |---|---|---|---|
 //! | [`local`] | memcpy within the process | in the process | one piece |
+//! | `shm` | memcpy into a mapping of the peer's pool, on one host | beside the pool, in memory of both processes | one piece |
 //! | `tcp` | frames over stream connections, page to page | in the receiving process | one read |
 
 pub mod local;
+pub(crate) mod shm;
 pub(crate) mod stream;
 pub(crate) mod tcp;
 
@@ -20,8 +22,43 @@ use std::sync::Arc;
 pub(crate) enum PeerRoute {
     /// It is in this process; these are its gates.
     Local(Arc<GateTable>),
-    /// It is in another process.
+    /// It is in another process of this host.
+    Shm(shm::ShmRoute),
+    /// It is in another process, or on another host.
     Tcp(tcp::TcpRoute),
+}
+
+impl PeerRoute {
+    /// The fabric's name.
+    pub(crate) fn fabric(&self) -> Fabric {
+        match self {
+            PeerRoute::Local(_) => Fabric::Local,
+            PeerRoute::Shm(_) => Fabric::Shm,
+            PeerRoute::Tcp(_) => Fabric::Tcp,
+        }
+    }
+}
+
+/// The fabrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Fabric {
+    /// Within the process.
+    Local,
+    /// Between processes of one host, through shared memory.
+    Shm,
+    /// Over stream sockets.
+    Tcp,
+}
+
+impl std::fmt::Display for Fabric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Fabric::Local => "local",
+            Fabric::Shm => "shm",
+            Fabric::Tcp => "tcp",
+        })
+    }
 }
 
 /// Why a piece did not land, or not all of it.

@@ -7,7 +7,9 @@
 
 use super::held::Held;
 use super::pool::PoolMemory;
+use super::stream::Copier;
 use super::table::Inside;
+use super::target::Target;
 use super::ticket::{SourceView, Ticket};
 use std::cell::Cell;
 use std::fmt;
@@ -86,6 +88,20 @@ impl Inside<'_> {
         source_offset: u64,
         bytes: u64,
     ) -> Result<(), CopyError> {
+        let mut copying = self.copier(section, source)?;
+        copying.copy(offset, source_offset, bytes)
+    }
+
+    /// Copies of many ranges between the same two pools, which are faster together.
+    ///
+    /// # Errors
+    ///
+    /// [`CopyError::NoSuchSection`].
+    pub fn copier<'a>(
+        &'a self,
+        section: u16,
+        source: &'a Ticket,
+    ) -> Result<Copying<'a>, CopyError> {
         let target = self.target();
         let Some(to) = target.section(section) else {
             return Err(CopyError::NoSuchSection { section });
@@ -93,15 +109,49 @@ impl Inside<'_> {
         let Some(from) = source.source() else {
             unreachable!("a ticket has its source until it is dropped");
         };
+        Ok(Copying {
+            target,
+            to: to.held(),
+            from: from.held(),
+            source,
+            copier: Copier::new(self.unfenced()),
+            pieces: 0,
+            bytes: 0,
+        })
+    }
+}
+
+/// Copies within one entry of a gate, from [`Inside::copier`]. One range may wait for the next one,
+/// so what was copied is counted as landed when this is dropped or [finished](Copying::finish).
+#[must_use = "what it copied is counted when it is finished"]
+pub struct Copying<'a> {
+    target: &'a Target,
+    to: &'a Held,
+    from: &'a Held,
+    /// Keeps the source for as long as a range may wait.
+    source: &'a Ticket,
+    copier: Copier<'a>,
+    pieces: u64,
+    bytes: u64,
+}
+
+impl Copying<'_> {
+    /// Copies as [`Inside::copy_from`], perhaps together with the next range.
+    ///
+    /// # Errors
+    ///
+    /// [`CopyError`]; nothing of this range was copied.
+    pub fn copy(&mut self, offset: u64, source_offset: u64, bytes: u64) -> Result<(), CopyError> {
+        let source = self.source;
         let (to, len) = lent(
-            to.held(),
+            self.to,
             End::Destination,
             offset,
             bytes,
             &source.target_cursor,
         )?;
         let (from, _) = lent(
-            from.held(),
+            self.from,
             End::Source,
             source_offset,
             bytes,
@@ -111,17 +161,40 @@ impl Inside<'_> {
             return Err(CopyError::Overlap);
         }
         // SAFETY:
-        // - Both ranges lie within their pools, whose memory the target and the view keep alive.
+        // - Both ranges lie within their pools, whose memory the target and the view keep alive; the
+        //   guard and the ticket are borrowed for as long as this exists, and dropping this flushes.
         // - They do not overlap (checked above).
-        // - Source: its pages are held for reading until the ticket, which is borrowed here, is
-        //   gone. So no write lease of them exists, and nobody writes them.
+        // - Source: its pages are held for reading until the ticket is gone. So no write lease of
+        //   them exists, and nobody writes them; no other range of this copier either.
         // - Destination: its pages are held for writing by this target. Being inside its gate pins
         //   the target, and as long as that lives the write lease gives no slices. So nobody reads
         //   or writes them but writers inside gates of that same lease, which do not meet in a byte
         //   (their plans are disjoint), and `Pool::observe`, which is made for that.
-        unsafe { copy(from, to, len) };
-        target.count(bytes);
+        unsafe { self.copier.copy(from, to, len) };
+        self.pieces += 1;
+        self.bytes += bytes;
         Ok(())
+    }
+
+    /// All of it is copied; gives how many bytes that were.
+    pub fn finish(self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Copying<'_> {
+    fn drop(&mut self) {
+        self.copier.flush();
+        self.target.count_pieces(self.pieces, self.bytes);
+    }
+}
+
+impl fmt::Debug for Copying<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Copying")
+            .field("pieces", &self.pieces)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
     }
 }
 
@@ -177,14 +250,4 @@ pub(super) fn lent(
     held.covers(offset, bytes, cursor)
         .map_err(|page| CopyError::NotLent { end, page })?;
     Ok(at)
-}
-
-/// The copy itself; the seam for one with streaming stores (which ends with an `sfence`).
-///
-/// # Safety
-///
-/// As for `std::ptr::copy_nonoverlapping`.
-unsafe fn copy(from: NonNull<u8>, to: NonNull<u8>, bytes: usize) {
-    // SAFETY: passed on to the caller.
-    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), bytes) }
 }

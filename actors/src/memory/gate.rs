@@ -12,9 +12,10 @@
 //! ```
 //!
 //! Rules:
-//! - Every change is one compare-and-swap of the whole word, so nobody acts on a stamp that is not
-//!   there any more, and close and the last leave see each other: exactly one of them finds the
-//!   gate closed and empty.
+//! - Entering and leaving are compare-and-swaps of the whole word, so nobody acts on a stamp that is
+//!   not there any more. Closing is one atomic `or`, by the owner, who alone changes the number. All
+//!   are changes of one word, so close and the last leave see each other: exactly one of them finds
+//!   the gate closed and empty.
 //! - The all-zero word is vacant. A word that is closed with nobody inside is vacant too; it keeps
 //!   the last number, and a gate is not opened twice in a row with the same one.
 //! - `orphaned` says that nobody waits for the gate to become empty: whoever leaves last recycles
@@ -116,6 +117,13 @@ impl Word {
             Ok(())
         }
     }
+}
+
+/// As [`Gate::shut`], of a word that is only known as one.
+pub(crate) fn shut(word: &AtomicU64) -> (u64, u16) {
+    // AcqRel: as for `close`.
+    let word = Word(word.fetch_or(CLOSED, Ordering::AcqRel));
+    (word.number(), word.inside())
 }
 
 /// The gate word. It may live in memory that other processes map.
@@ -234,6 +242,19 @@ impl Gate {
         self.set(number, CLOSED | ORPHANED)
     }
 
+    /// Whether claim `number` is closed. Only its owner may ask.
+    pub(crate) fn is_closed(&self, number: u64) -> bool {
+        // Relaxed: closing is the owner's own doing.
+        let word = Word(self.word.load(Ordering::Relaxed));
+        word.check(number).is_ok() && word.closed()
+    }
+
+    /// Closes the gate, whosever it is, in one step; says whose it was and how many are still inside.
+    /// For whoever takes over a table whose owner is gone: nobody opens this gate again.
+    pub(crate) fn shut(&self) -> (u64, u16) {
+        shut(&self.word)
+    }
+
     /// Whether claim `number` is closed and nobody is inside. Only its owner may ask.
     pub(crate) fn is_closed_and_empty(&self, number: u64) -> bool {
         // Acquire: pairs with every leave (see the module's head).
@@ -242,21 +263,13 @@ impl Gate {
     }
 
     fn set(&self, number: u64, bits: u64) -> Result<u16, Refused> {
-        let mut seen = self.word.load(Ordering::Relaxed);
-        loop {
-            Word(seen).check(number)?;
-            // Acquire: if nobody is inside, all writes so far happen before what the caller does.
-            // Release: what the owner did with the slot's contents happens before an orphan's
-            // last writer takes them away.
-            match self.word.compare_exchange_weak(
-                seen,
-                seen | bits,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Ok(Word(seen).inside()),
-                Err(now) => seen = now,
-            }
-        }
+        // Relaxed: the number is the owner's, who alone changes it, and this is the owner.
+        Word(self.word.load(Ordering::Relaxed)).check(number)?;
+        // One step, whatever writers do meanwhile.
+        // Acquire: if nobody is inside, all writes so far happen before what the caller does.
+        // Release: what the owner did with the slot's contents happens before an orphan's
+        // last writer takes them away.
+        let seen = self.word.fetch_or(bits, Ordering::AcqRel);
+        Ok(Word(seen).inside())
     }
 }

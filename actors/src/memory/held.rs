@@ -87,16 +87,29 @@ impl Held {
         if bytes == 0 {
             return Ok(());
         }
-        for page in self.memory().pages_of(offset..offset + bytes) {
-            let (before, from_here) = self.pages.split_at(cursor.get().min(self.pages.len()));
-            let found = match from_here.iter().position(|p| *p == page) {
-                Some(i) => Some(before.len() + i),
-                None => before.iter().position(|p| *p == page),
-            };
-            cursor.set(found.ok_or(page)?);
-        }
-        Ok(())
+        covers(
+            &self.pages,
+            self.memory().pages_of(offset..offset + bytes),
+            cursor,
+        )
     }
+}
+
+/// Whether each of `wanted` is in a list of pages; else the first that is not. See [`Held::covers`].
+pub(super) fn covers(
+    pages: &[u32],
+    wanted: impl Iterator<Item = u32>,
+    cursor: &Cell<usize>,
+) -> Result<(), u32> {
+    for page in wanted {
+        let (before, from_here) = pages.split_at(cursor.get().min(pages.len()));
+        let found = match from_here.iter().position(|p| *p == page) {
+            Some(i) => Some(before.len() + i),
+            None => before.iter().position(|p| *p == page),
+        };
+        cursor.set(found.ok_or(page)?);
+    }
+    Ok(())
 }
 
 /// Whether nothing else was made from this hold, or all of it is gone; then everything it did with

@@ -1,7 +1,7 @@
 //! Who holds which page of a pool: one atomic word per page.
 //!
 //! ```text
-//!   0 free        1 .. u32::MAX-1 readers        u32::MAX a writer
+//!   0 free      1 .. u32::MAX-2 readers      u32::MAX-1 quarantined      u32::MAX a writer
 //! ```
 //!
 //! Rules:
@@ -18,6 +18,7 @@ use std::fmt;
 
 const FREE: u32 = 0;
 const WRITER: u32 = u32::MAX;
+const QUARANTINED: u32 = u32::MAX - 1;
 
 /// Who holds a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +27,8 @@ pub enum Holder {
     Readers(u32),
     /// A write lease.
     Writer,
+    /// A claim of a former life of the pool, whose writer may still be inside its gate.
+    FormerLife,
 }
 
 impl fmt::Display for Holder {
@@ -34,6 +37,9 @@ impl fmt::Display for Holder {
             Holder::Readers(1) => f.write_str("a read lease"),
             Holder::Readers(n) => write!(f, "{n} read leases"),
             Holder::Writer => f.write_str("a write lease"),
+            Holder::FormerLife => f.write_str(
+                "a writer that may still be in it, quarantined from a previous life of the pool",
+            ),
         }
     }
 }
@@ -77,6 +83,14 @@ pub enum LeaseError {
         /// Pages of the pool.
         pages: u32,
     },
+    /// This process is a child of fork of the one that has the pool.
+    #[error(
+        "pool \"{pool}\" cannot be used here: shared memory is not mapped in a child of fork; start the child before the pool is made, or by exec"
+    )]
+    Forked {
+        /// The pool's name.
+        pool: String,
+    },
     /// The pool gives no new leases.
     #[error("pool \"{pool}\" was retired and gives no new leases")]
     Retired {
@@ -107,7 +121,13 @@ impl LeaseTable {
 
     /// Takes one reader's share of every page, or of none. A page may be named more than once.
     pub(crate) fn acquire_read(&self, pages: &[u32]) -> Result<(), LeaseError> {
-        let readable = |n: u32| if n < WRITER - 1 { Some(n + 1) } else { None };
+        let readable = |n: u32| {
+            if n < QUARANTINED - 1 {
+                Some(n + 1)
+            } else {
+                None
+            }
+        };
         self.acquire(pages, readable, |taken| self.put_back_readers(taken))
     }
 
@@ -140,6 +160,21 @@ impl LeaseTable {
     pub(crate) fn release_write(&self, pages: &[u32]) {
         self.put_back(pages, WRITER, FREE);
         self.uncount(pages);
+    }
+
+    /// Keeps a free page from everybody until `end_quarantine`; such a page does not count as held.
+    pub(crate) fn quarantine(&self, page: u32) {
+        if let Some(word) = self.pages.get(page as usize) {
+            // Relaxed: nothing was done with the page; who frees it releases.
+            let was =
+                word.compare_exchange(FREE, QUARANTINED, Ordering::Relaxed, Ordering::Relaxed);
+            debug_assert!(was.is_ok(), "page {page} was not free");
+        }
+    }
+
+    /// Frees a page that `quarantine` kept.
+    pub(crate) fn end_quarantine(&self, page: u32) {
+        self.put_back(&[page], QUARANTINED, FREE);
     }
 
     /// Turns a write lease of `pages` into a read lease.
@@ -191,16 +226,18 @@ impl LeaseTable {
                 Some(word) => {
                     match word.fetch_update(Ordering::Acquire, Ordering::Relaxed, &next) {
                         Ok(_) => continue,
-                        Err(WRITER) => LeaseError::Held {
-                            page,
-                            position,
-                            holder: Holder::Writer,
-                        },
-                        Err(n) => LeaseError::Held {
-                            page,
-                            position,
-                            holder: Holder::Readers(n),
-                        },
+                        Err(n) => {
+                            let holder = match n {
+                                WRITER => Holder::Writer,
+                                QUARANTINED => Holder::FormerLife,
+                                n => Holder::Readers(n),
+                            };
+                            LeaseError::Held {
+                                page,
+                                position,
+                                holder,
+                            }
+                        }
                     }
                 }
             };
@@ -227,7 +264,7 @@ impl LeaseTable {
                 continue;
             };
             let one_less = |n| {
-                if n == FREE || n == WRITER {
+                if n == FREE || n >= QUARANTINED {
                     None
                 } else {
                     Some(n - 1)

@@ -24,21 +24,31 @@
 //! numbers are not used twice.
 //!
 //! Where the unsafe is: `slots` (contents of a gate's slot), `pool` (the memory), `lease` (slices),
-//! `copy` (the copy), `socket` (reads into pages and writes from them), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
-//! `gate`, `free_list` and `lease_table` have none, and the loom tests run these files and `slots`.
+//! `copy` (the copy), `stream` (its loops), `remote` and `shared_table` (mappings of a peer), `shared` (mappings, system calls), `bell` (an eventfd), `socket` (reads into pages and writes from them), `descriptors` (descriptors over a socket), `ring` (bytes in shared memory), `sync` (a cell, a zeroed allocation), `plant` (only with that feature).
+//! `gate`, `free_list`, `lease_table` and `ring_cursor` have none, and the loom tests run these files and `slots`.
 
+mod bell;
 mod copy;
+mod descriptors;
 mod free_list;
 mod gate;
 mod held;
 mod lease;
 mod lease_table;
 mod marks;
+mod numbers;
 #[cfg(feature = "plant")]
 pub mod plant;
 mod pool;
+mod remote;
+mod ring;
+mod ring_cursor;
+mod shared;
+mod shared_pool;
+mod shared_table;
 mod slots;
 mod socket;
+mod stream;
 mod sync;
 mod table;
 mod target;
@@ -47,16 +57,33 @@ mod tests;
 mod ticket;
 mod witness;
 
-pub use copy::CopyError;
+pub(crate) use bell::Bell;
+pub use copy::{CopyError, Copying};
+pub(crate) use descriptors::{recv_with_fds, send_with_fds};
 pub use gate::Refused;
 pub use held::Mode;
 pub use lease::{Lease, ReadLease, WriteLease};
 pub use lease_table::{Holder, LeaseError};
+pub(crate) use numbers::ClaimNumbers;
 pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
+pub(crate) use remote::{RemoteGates, RemotePool};
+pub(crate) use ring::{RingError, RingMemory, RingReader, RingSide, RingWriter};
+pub use shared::{
+    Backing, Errno, FileOptions, HugePages, Origin, Quarantined, SharedError, SharedOptions, forked,
+};
+pub(crate) use shared::{PidFd, ProcessId, SharedMemory, boot_id};
+pub(crate) use shared_pool::{NoteOwners, gate_table};
+pub use shared_table::WriterDead;
+pub(crate) use shared_table::{SharedGates, TableMemory, Writer};
 pub(crate) use socket::{MAX_RANGES, PoolRange, SocketError, read_plain};
+pub(crate) use stream::choice::measure_in_background;
+pub use stream::choice::{CopyFacts, CopyMode, copy_facts, measure_copies, set_copy_mode};
+pub use stream::{CopyMeasurement, CopySample};
+pub(crate) use table::open_shared;
 pub use table::{
     Closing, GateClosed, GateTable, GatesExhausted, Inside, NotOpened, OpenError, OpenGate,
 };
+pub(crate) use target::Landed as GateLanded;
 pub use target::{Doorbell, Landed, Target, TargetSection};
 pub use ticket::{CancelFlag, Facts, JobBack, JobId, JobOver, SourceView, Ticket, TicketSink};
 pub use witness::{Proof, Withdrawn, Witness};

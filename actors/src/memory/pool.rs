@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Pool (Clone) ─┐
-//!   leases        ├─▶ Arc<PoolMemory> { bytes, layout, holders of pages } ──last one──▶ on_free
+//!   leases        ├─▶ Arc<PoolMemory> { bytes, layout, holders of pages } ──last one──▶ on_free, unmap
 //!   target sections, source views ─┘
 //! ```
 //!
@@ -16,7 +16,8 @@
 
 use super::held::{Held, Mode};
 use super::lease::{ReadLease, WriteLease};
-use super::lease_table::{LeaseError, LeaseTable};
+use super::lease_table::{Holder, LeaseError, LeaseTable};
+use super::shared::{Attachment, Backing, SharedError, SharedMemory};
 use kvroom_kernels::layout::{Order, PoolLayout};
 use std::alloc::Layout;
 use std::fmt;
@@ -59,6 +60,20 @@ pub enum PoolError {
         /// Bytes that the layout covers.
         needed: usize,
     },
+    /// There is no such shared memory, or the file cannot be a pool.
+    #[error("pool \"{pool}\": {why}")]
+    Shared {
+        /// The pool's name.
+        pool: String,
+        /// Why.
+        why: SharedError,
+    },
+    /// This process is a child of fork of the one that has the pool.
+    #[error("pool \"{pool}\" cannot be used here: its memory is not mapped in a child of fork")]
+    Forked {
+        /// The pool's name.
+        pool: String,
+    },
     /// The pool has a release callback already.
     #[error("pool \"{pool}\" has a release callback already")]
     CallbackAlreadySet {
@@ -92,6 +107,11 @@ type OnRelease = Box<dyn Fn(ReleasedPages) + Send + Sync>;
 /// The memory behind all handles, leases, sections and views of one pool.
 pub struct PoolMemory {
     memory: Bytes,
+    /// What keeps it mapped, if others may map it too.
+    shared: Option<Arc<SharedMemory>>,
+    backing: Backing,
+    /// Of a pool that outlives this process.
+    attachment: OnceLock<Arc<Attachment>>,
     layout: Arc<PoolLayout>,
     holders: LeaseTable,
     retired: AtomicBool,
@@ -120,6 +140,32 @@ impl PoolMemory {
     /// Bytes that the layout covers.
     pub fn bytes(&self) -> u64 {
         self.memory.len as u64
+    }
+
+    pub(super) fn backing(&self) -> Backing {
+        self.backing
+    }
+
+    pub(super) fn shared(&self) -> Option<&Arc<SharedMemory>> {
+        self.shared.as_ref()
+    }
+
+    pub(super) fn attachment(&self) -> Option<&Arc<Attachment>> {
+        self.attachment.get()
+    }
+
+    /// The pool outlives this process: pages that former lives may still write are nobody's yet.
+    pub(super) fn attach(&self, attachment: Arc<Attachment>) {
+        for waiting in attachment.quarantined() {
+            self.holders.quarantine(waiting.page);
+        }
+        let first = self.attachment.set(attachment);
+        debug_assert!(first.is_ok(), "attached twice");
+    }
+
+    /// Whether the memory is there: in a child of fork shared memory is not.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.shared.as_ref().is_none_or(|shared| shared.is_mapped())
     }
 
     pub(super) fn holders(&self) -> &LeaseTable {
@@ -152,16 +198,9 @@ impl PoolMemory {
         self.at(cell.checked_mul(l.page_bytes)?, l.page_bytes)
     }
 
-    /// The pages that a range of bytes touches, in the order of memory; in a pool of layers first,
-    /// a long range may name a page again for its next layer. The range must not be empty.
+    /// See [`pages_of`].
     pub(super) fn pages_of(&self, range: Range<u64>) -> impl Iterator<Item = u32> + use<> {
-        let l = &*self.layout;
-        let (first, last) = (range.start / l.page_bytes, (range.end - 1) / l.page_bytes);
-        let (per_page, pages) = match l.order {
-            Order::LayersFirst => (1, u64::from(l.pages)),
-            Order::PagesFirst => (u64::from(l.layers), u64::from(l.pages)),
-        };
-        (first / per_page..=last / per_page).map(move |i| (i % pages) as u32)
+        pages_of(&self.layout, range)
     }
 
     /// Tells the pool's user that pages came back by themselves.
@@ -176,6 +215,17 @@ impl PoolMemory {
             }
         }
     }
+}
+
+/// The pages that a range of bytes of a pool touches, in the order of memory; in a pool of layers first,
+/// a long range may name a page again for its next layer. The range must not be empty.
+pub(super) fn pages_of(l: &PoolLayout, range: Range<u64>) -> impl Iterator<Item = u32> + use<> {
+    let (first, last) = (range.start / l.page_bytes, (range.end - 1) / l.page_bytes);
+    let (per_page, pages) = match l.order {
+        Order::LayersFirst => (1, u64::from(l.pages)),
+        Order::PagesFirst => (u64::from(l.layers), u64::from(l.pages)),
+    };
+    (first / per_page..=last / per_page).map(move |i| (i % pages) as u32)
 }
 
 impl Drop for PoolMemory {
@@ -254,7 +304,14 @@ impl Pool {
             // SAFETY: allocated above with this shape, and freed by no one else.
             unsafe { std::alloc::dealloc(all.start.as_ptr(), shape) }
         });
-        Ok(Pool::new(layout, Bytes { start, len: bytes }, on_free))
+        let memory = Bytes { start, len: bytes };
+        Ok(Pool::new(
+            layout,
+            memory,
+            None,
+            Backing::Private,
+            Some(on_free),
+        ))
     }
 
     /// A pool in memory that the caller provides.
@@ -289,24 +346,64 @@ impl Pool {
                 needed,
             });
         }
+        let memory = Bytes {
+            start: ptr,
+            len: needed,
+        };
+        let on_free: OnFree = Box::new(on_free);
         Ok(Pool::new(
             layout,
-            Bytes {
-                start: ptr,
-                len: needed,
-            },
-            Box::new(on_free),
+            memory,
+            None,
+            Backing::Private,
+            Some(on_free),
         ))
     }
 
-    fn new(layout: PoolLayout, memory: Bytes, on_free: OnFree) -> Pool {
+    /// A pool in shared memory, which is as large as `bytes_of` says at least.
+    pub(super) fn in_shared(
+        layout: PoolLayout,
+        shared: SharedMemory,
+        backing: Backing,
+    ) -> Result<Pool, PoolError> {
+        let len = bytes_of(&layout)?;
+        if shared.len() < len {
+            return Err(PoolError::TooSmall {
+                pool: layout.name,
+                given: shared.len(),
+                needed: len,
+            });
+        }
+        let memory = Bytes {
+            start: shared.start(),
+            len,
+        };
+        Ok(Pool::new(
+            layout,
+            memory,
+            Some(Arc::new(shared)),
+            backing,
+            None,
+        ))
+    }
+
+    fn new(
+        layout: PoolLayout,
+        memory: Bytes,
+        shared: Option<Arc<SharedMemory>>,
+        backing: Backing,
+        on_free: Option<OnFree>,
+    ) -> Pool {
         Pool(Arc::new(PoolMemory {
             memory,
+            shared,
+            backing,
+            attachment: OnceLock::new(),
             holders: LeaseTable::new(layout.pages),
             layout: Arc::new(layout),
             retired: AtomicBool::new(false),
             on_release: OnceLock::new(),
-            on_free: Mutex::new(Some(on_free)),
+            on_free: Mutex::new(on_free),
         }))
     }
 
@@ -355,9 +452,27 @@ impl Pool {
     }
 
     fn lease(&self, pages: &[u32], mode: Mode) -> Result<Held, LeaseError> {
-        match mode {
-            Mode::Read => self.0.holders.acquire_read(pages)?,
-            Mode::Write => self.0.holders.acquire_write(pages)?,
+        if !self.0.is_mapped() {
+            return Err(LeaseError::Forked {
+                pool: self.0.layout.name.clone(),
+            });
+        }
+        let acquire = || match mode {
+            Mode::Read => self.0.holders.acquire_read(pages),
+            Mode::Write => self.0.holders.acquire_write(pages),
+        };
+        if let Err(refused) = acquire() {
+            let quarantined = matches!(
+                refused,
+                LeaseError::Held {
+                    holder: Holder::FormerLife,
+                    ..
+                }
+            );
+            if !quarantined || self.look_again() == 0 {
+                return Err(refused);
+            }
+            acquire()?;
         }
         let held = Held::new(self.clone(), pages.into(), mode);
         // Asked after the pages were counted as held: `retire` then sees them, or this sees it.
@@ -394,8 +509,12 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`PoolError::NoSuchCell`].
+    /// [`PoolError::NoSuchCell`]; [`PoolError::Forked`] of a shared pool in a child of fork.
     pub fn observe(&self, layer: u32, page: u32, into: &mut [u8]) -> Result<usize, PoolError> {
+        if !self.0.is_mapped() {
+            let pool = self.0.layout.name.clone();
+            return Err(PoolError::Forked { pool });
+        }
         let Some((start, len)) = self.0.cell(layer, page) else {
             let pool = self.0.layout.name.clone();
             return Err(PoolError::NoSuchCell { pool, layer, page });
@@ -449,7 +568,7 @@ fn bad(layout: &PoolLayout, what: &'static str) -> PoolError {
 }
 
 /// How many bytes the layout covers: more than 0, at most `isize::MAX`.
-fn bytes_of(layout: &PoolLayout) -> Result<usize, PoolError> {
+pub(super) fn bytes_of(layout: &PoolLayout) -> Result<usize, PoolError> {
     let l = layout;
     let wrong = match () {
         () if l.name.is_empty() || l.name.len() > 64 => Some("the name must have 1 to 64 bytes"),

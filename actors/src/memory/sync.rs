@@ -1,11 +1,11 @@
-//! The atomics and the cell that gates, slots and the lease table are built on.
+//! The atomics and the cell that gates, slots, the lease table and rings are built on.
 //!
 //! Those files take them from `super::sync` and import nothing else of this crate, so that the
 //! loom tests can include the very same files with loom's types in this module's place.
 #![allow(unsafe_code)] // A cell that several threads share, and a zeroed allocation.
 
 pub(crate) use std::sync::Arc;
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// `std::cell::UnsafeCell` with the interface of loom's, which watches every access.
 #[repr(transparent)]

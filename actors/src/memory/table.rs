@@ -12,7 +12,9 @@
 //! only for a gate that was closed with nobody inside. `slots` and `gate` have the mechanism.
 
 use super::gate::{OpenRefused, Refused};
+use super::shared_table::{SharedGates, SharedOwner, WriterDead};
 use super::slots::{Entered, NotOpened as SlotNotOpened, Occupant, Owner, Slots};
+use super::stream::Unfenced;
 use super::target::{Doorbell, Landed, Target};
 use crate::ids::ClaimNo;
 use std::fmt;
@@ -87,7 +89,9 @@ impl GateTable {
     /// [`OpenError`] hands the target back.
     pub fn open(&self, number: ClaimNo, target: Target) -> Result<OpenGate, OpenError> {
         match Slots::open(&self.slots, number.0, Box::new(target)) {
-            Ok(owner) => Ok(OpenGate { owner }),
+            Ok(owner) => Ok(OpenGate {
+                owner: GateOwner::Here(owner),
+            }),
             Err((why, target)) => {
                 let why = match why {
                     SlotNotOpened::Exhausted => NotOpened::Exhausted(GatesExhausted {
@@ -110,6 +114,7 @@ impl GateTable {
     /// [`Refused`]: the claim's gate is closed, or the slot is not (or not any more) that claim's.
     pub fn enter(&self, slot: u32, number: ClaimNo) -> Result<Inside<'_>, Refused> {
         Ok(Inside {
+            unfenced: Unfenced::default(),
             entered: self.slots.enter(slot, number.0)?,
         })
     }
@@ -123,10 +128,71 @@ impl fmt::Debug for GateTable {
     }
 }
 
+/// Opens a gate for claim `number` in the table that a peer on this host enters.
+///
+/// # Errors
+///
+/// [`OpenError`] hands the target back.
+pub(crate) fn open_shared(
+    gates: &Arc<SharedGates>,
+    number: ClaimNo,
+    target: Target,
+) -> Result<OpenGate, OpenError> {
+    match SharedGates::open(gates, number.0, Box::new(target)) {
+        Ok(owner) => Ok(OpenGate {
+            owner: GateOwner::Shared(owner),
+        }),
+        Err(target) => Err(OpenError {
+            why: NotOpened::Exhausted(GatesExhausted {
+                limit: gates.table().slots() as usize,
+            }),
+            target,
+        }),
+    }
+}
+
+/// Where a gate's word is.
+enum GateOwner {
+    /// In this process alone.
+    Here(Owner<Target>),
+    /// In memory that a peer's process maps, too.
+    Shared(SharedOwner),
+}
+
+impl GateOwner {
+    fn index(&self) -> u32 {
+        match self {
+            GateOwner::Here(owner) => owner.index(),
+            GateOwner::Shared(owner) => owner.index(),
+        }
+    }
+
+    fn number(&self) -> ClaimNo {
+        ClaimNo(match self {
+            GateOwner::Here(owner) => owner.number(),
+            GateOwner::Shared(owner) => owner.number(),
+        })
+    }
+
+    fn target(&self) -> &Target {
+        match self {
+            GateOwner::Here(owner) => owner.contents(),
+            GateOwner::Shared(owner) => owner.target(),
+        }
+    }
+
+    fn landed(&self) -> Landed {
+        match self {
+            GateOwner::Here(owner) => owner.contents().landed(),
+            GateOwner::Shared(owner) => owner.landed(),
+        }
+    }
+}
+
 /// An open gate. Dropping it closes it; its slot is used again when it is empty, never before.
 #[must_use = "dropping an open gate closes it, and no witness of that is made"]
 pub struct OpenGate {
-    owner: Owner<Target>,
+    owner: GateOwner,
 }
 
 impl OpenGate {
@@ -137,22 +203,27 @@ impl OpenGate {
 
     /// Whose it is.
     pub fn number(&self) -> ClaimNo {
-        ClaimNo(self.owner.number())
+        self.owner.number()
     }
 
     /// What has landed so far.
     pub fn landed(&self) -> Landed {
-        self.owner.contents().landed()
+        self.owner.landed()
     }
 
     /// Where its writers write.
     pub fn target(&self) -> &Target {
-        self.owner.contents()
+        self.owner.target()
     }
 
     /// Lets nobody in any more.
     pub fn close(self) -> Closing {
-        self.owner.close();
+        match &self.owner {
+            GateOwner::Here(owner) => {
+                owner.close();
+            }
+            GateOwner::Shared(owner) => owner.close(),
+        }
         Closing { owner: self.owner }
     }
 }
@@ -163,7 +234,7 @@ impl OpenGate {
 /// by the last writer that leaves.
 #[must_use = "without `try_finish` no witness is made"]
 pub struct Closing {
-    owner: Owner<Target>,
+    owner: GateOwner,
 }
 
 impl Closing {
@@ -174,12 +245,12 @@ impl Closing {
 
     /// Whose it is.
     pub fn number(&self) -> ClaimNo {
-        ClaimNo(self.owner.number())
+        self.owner.number()
     }
 
     /// What has landed so far.
     pub fn landed(&self) -> Landed {
-        self.owner.contents().landed()
+        self.owner.landed()
     }
 
     /// The witness, if nobody is inside. Cheap; also to be tried on a tick.
@@ -189,15 +260,40 @@ impl Closing {
     /// The gate itself, if somebody is.
     pub fn try_finish(self) -> Result<GateClosed, Closing> {
         let number = self.number();
-        match self.owner.try_finish() {
-            Ok(target) => {
-                // The target is dropped before the witness exists, so the leases it was made of are
-                // whole again by then.
-                let landed = target.landed();
-                drop(target);
-                Ok(GateClosed { number, landed })
-            }
-            Err(owner) => Err(Closing { owner }),
+        // The target is dropped before the witness exists, so the leases it was made of are whole
+        // again by then.
+        match self.owner {
+            GateOwner::Here(owner) => match owner.try_finish() {
+                Ok(target) => {
+                    let landed = target.landed();
+                    drop(target);
+                    Ok(GateClosed { number, landed })
+                }
+                Err(owner) => Err(Closing {
+                    owner: GateOwner::Here(owner),
+                }),
+            },
+            GateOwner::Shared(owner) => match owner.try_finish() {
+                Ok(landed) => Ok(GateClosed { number, landed }),
+                Err(owner) => Err(Closing {
+                    owner: GateOwner::Shared(owner),
+                }),
+            },
+        }
+    }
+
+    /// The witness that whoever is inside is dead, if the gate is one of a peer on this host and the
+    /// kernel says so.
+    ///
+    /// # Errors
+    ///
+    /// The gate itself, if not.
+    pub fn try_finish_dead(self) -> Result<WriterDead, Closing> {
+        match self.owner {
+            GateOwner::Here(_) => Err(self),
+            GateOwner::Shared(owner) => owner.try_finish_dead().map_err(|owner| Closing {
+                owner: GateOwner::Shared(owner),
+            }),
         }
     }
 }
@@ -230,6 +326,8 @@ impl GateClosed {
 /// must_be_send::<kvroom_actors::memory::Inside<'static>>();
 /// ```
 pub struct Inside<'t> {
+    /// Before `entered`, so that its fence comes before the gate is left.
+    unfenced: Unfenced,
     entered: Entered<'t, Target>,
 }
 
@@ -242,6 +340,11 @@ impl Inside<'_> {
     /// Whose gate it is.
     pub fn number(&self) -> ClaimNo {
         ClaimNo(self.entered.number())
+    }
+
+    /// What must be fenced before this leaves.
+    pub(super) fn unfenced(&self) -> &Unfenced {
+        &self.unfenced
     }
 }
 

@@ -116,6 +116,20 @@ impl Target {
         self
     }
 
+    /// The name of a pool in it that no other process can map.
+    pub(crate) fn private_pool(&self) -> Option<&str> {
+        let sections = self.sections.iter().chain(&self.aux);
+        let private = sections
+            .map(|s| s.held.pool())
+            .find(|p| p.shared_memory().is_none());
+        private.map(|p| p.layout().name.as_str())
+    }
+
+    /// The pools and pages that it is made of.
+    pub(super) fn sections(&self) -> impl Iterator<Item = &TargetSection> {
+        self.sections.iter().chain(&self.aux)
+    }
+
     /// Who may write over a network.
     pub fn writer(&self) -> Option<PeerRef> {
         self.writer
@@ -165,7 +179,11 @@ impl Target {
     }
 
     pub(crate) fn count(&self, bytes: u64) {
-        self.pieces.fetch_add(1, Ordering::Relaxed);
+        self.count_pieces(1, bytes);
+    }
+
+    pub(crate) fn count_pieces(&self, pieces: u64, bytes: u64) {
+        self.pieces.fetch_add(pieces, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 

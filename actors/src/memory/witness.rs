@@ -1,5 +1,6 @@
 //! Proofs that memory may be used again: each can be made only where the thing it says happens.
 
+use super::shared_table::WriterDead;
 use super::table::GateClosed;
 use super::ticket::JobOver;
 use crate::ids::ClaimNo;
@@ -32,7 +33,7 @@ impl Withdrawn {
 
 /// One proof, move-only: it is used up by returning the lease it was made for.
 ///
-/// `PeerDrained`, `PathFenced`, `SourceFenced` and `WriterDead` become variants together with the
+/// `PeerDrained`, `PathFenced` and `SourceFenced` become variants together with the
 /// fabrics that can make them; until then nothing can claim them.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -43,6 +44,8 @@ pub enum Witness {
     Job(JobOver),
     /// The claim's gate is closed and nobody is inside.
     GateClosed(GateClosed),
+    /// The claim's gate is closed, and the one process that enters it is dead.
+    WriterDead(WriterDead),
 }
 
 impl Witness {
@@ -52,6 +55,7 @@ impl Witness {
             Witness::NeverSubmitted(_) => Proof::NeverSubmitted,
             Witness::Job(_) => Proof::Completed,
             Witness::GateClosed(_) => Proof::GateClosed,
+            Witness::WriterDead(_) => Proof::WriterDead,
         }
     }
 }

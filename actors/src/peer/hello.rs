@@ -35,9 +35,9 @@ mod tests;
 pub use refusal::{Fault, Refusal, RefusalCode};
 
 /// The newest protocol that this build speaks.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 /// The oldest protocol that this build speaks.
-pub const OLDEST_PROTOCOL: u32 = 2;
+pub const OLDEST_PROTOCOL: u32 = 3;
 /// Longest name of a node or a pool in bytes.
 pub const MAX_NAME: usize = 64;
 /// Most pools in one greeting.
@@ -151,6 +151,78 @@ pub struct Offer {
     pub received: u64,
     /// With this the peer's data connections name themselves; random.
     pub token: u128,
+    /// Where it runs, if it would share memory with a peer on the same host.
+    pub host: Option<Host>,
+}
+
+/// Where a node runs, told to a proven peer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Host {
+    /// The kernel's boot id: equal on both sides says that they run on one host.
+    pub boot: [u8; 16],
+    /// The name of a Unix socket in the abstract namespace at which the node listens, if it does; at
+    /// most [`MAX_SOCKET`] bytes. A peer in another network namespace cannot reach it.
+    pub socket: Option<String>,
+    /// Which of its pools are in shared memory.
+    pub shared: SharedPools,
+}
+
+/// What a node shares with a peer on the same host. Each table, ring and pool stands for one
+/// descriptor that comes with it, in this order: the node's own pidfd and its doorbell (both if it is
+/// willing), its gate table, the ring, the pools.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Link {
+    /// It will share memory. If one side will not, nothing is shared and nothing else here counts.
+    pub willing: bool,
+    /// The gates of its claims; in a fresh session only.
+    pub table: Option<LinkTable>,
+    /// The ring for control frames; from the lower incarnation.
+    pub ring: bool,
+    /// Its pools that can be mapped.
+    pub pools: Vec<LinkPool>,
+}
+
+/// The gate table in a [`Link`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LinkTable {
+    /// How many gates it has.
+    pub slots: u32,
+    /// It is a file.
+    pub file: bool,
+}
+
+/// One pool in a [`Link`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LinkPool {
+    /// Which of the offered pools.
+    pub pool: PoolId,
+    /// It is a file, which nothing keeps from being cut.
+    pub file: bool,
+}
+
+/// Longest name of a [`Host::socket`] in bytes.
+pub const MAX_SOCKET: usize = 100;
+
+/// Which pools of a node are in memory that a peer can map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SharedPools {
+    /// None of them.
+    None,
+    /// Some of them.
+    Some,
+    /// All of them, and there is one.
+    All,
+}
+
+/// Whether two nodes can share memory: they are on one host, and all pools of one of them at least can
+/// be mapped. Both sides come to the same conclusion.
+#[must_use]
+pub fn share_memory(mine: &Offer, theirs: &Offer) -> bool {
+    let (Some(mine), Some(theirs)) = (&mine.host, &theirs.host) else {
+        return false;
+    };
+    let all = SharedPools::All;
+    mine.boot == theirs.boot && (mine.shared == all || theirs.shared == all)
 }
 
 /// What the two greetings agree on.

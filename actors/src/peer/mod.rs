@@ -12,6 +12,7 @@ pub mod hello;
 mod lists;
 pub mod message;
 pub(crate) mod pipe;
+pub(crate) mod ring;
 pub mod session;
 pub mod terms;
 pub(crate) mod transport;

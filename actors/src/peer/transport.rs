@@ -1,18 +1,23 @@
-//! What a session's frames go over: a pipe within the process, or a stream socket.
+//! What a session's frames go over: a pipe within the process, a ring in memory that two processes
+//! share, or a stream socket.
 //!
 //! ```text
 //!   flush ─▶ buffer of one turn ─▶ send ─▶ pipe: one batch   · full: wait until there is room
+//!                                       ├▶ ring: copied in   · full: wait until there is room
 //!                                       └▶ socket: one write · would block: wait until writable
 //! ```
 //!
-//! A socket is read and written on the thread of the session's actor. What the kernel does not take
+//! Sockets and rings are read and written on the thread of the session's actor. What is not taken
 //! at once stays in the transport, and no frame is encoded before that is gone: frames wait in the
 //! session, where they are counted.
 
 use super::pipe::PipeEnd;
+pub(crate) use super::ring::RingConnection;
+use super::ring::{self, RingSink, RingSource};
 use crate::fabric::stream::{Detached, Stream};
 use std::cell::RefCell;
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use tokio::io::Interest;
 use tokio::sync::mpsc;
@@ -35,6 +40,8 @@ pub(crate) enum Connection {
     Pipe(PipeEnd),
     /// A socket, in no reactor.
     Socket(Detached),
+    /// A ring in shared memory, and the socket beside it.
+    Ring(Box<RingConnection>),
 }
 
 /// The writing half, and what it has not written.
@@ -52,6 +59,7 @@ pub(crate) enum Transport {
         /// How much of `out` is written.
         written: usize,
     },
+    Ring(RingSink),
 }
 
 /// The reading half.
@@ -59,6 +67,7 @@ pub(crate) enum Transport {
 pub(crate) enum Source {
     Pipe(mpsc::Receiver<Vec<u8>>),
     Socket(Rc<Stream>),
+    Ring(RingSource),
 }
 
 /// How far sending came.
@@ -93,6 +102,10 @@ impl Connection {
                 };
                 Ok((transport, source))
             }
+            Connection::Ring(connection) => {
+                let (sink, source) = ring::open(*connection)?;
+                Ok((Transport::Ring(sink), Source::Ring(source)))
+            }
         }
     }
 }
@@ -100,7 +113,7 @@ impl Connection {
 impl Transport {
     /// Whether a session can go on over another one when this one is lost.
     pub(crate) fn is_socket(&self) -> bool {
-        matches!(self, Transport::Socket { .. })
+        !matches!(self, Transport::Pipe { .. })
     }
 
     /// Sends what waits from before, then what `fill` appends, until that has no more. It is asked
@@ -152,6 +165,7 @@ impl Transport {
                     return Sent::All;
                 }
             },
+            Transport::Ring(sink) => sink.send(WRITE, |out| fill(SOCKET_FRAMES, out)),
         }
     }
 
@@ -165,6 +179,9 @@ impl Transport {
         match self {
             Transport::Pipe { .. } => drop(self.send(fill)),
             Transport::Socket { out, .. } => while out.len() < most && fill(SOCKET_FRAMES, out) {},
+            Transport::Ring(sink) => {
+                while sink.out().len() < most && fill(SOCKET_FRAMES, sink.out()) {}
+            }
         }
     }
 
@@ -174,23 +191,27 @@ impl Transport {
             // A new pipe has room.
             Transport::Pipe { tx, .. } => drop(tx.try_send(bytes)),
             Transport::Socket { out, .. } => out.extend_from_slice(&bytes),
+            Transport::Ring(sink) => sink.first(&bytes),
         }
     }
 
     /// Ends when something can be sent, or the transport is lost.
     pub(crate) fn room(&self) -> impl Future<Output = ()> + 'static {
-        enum Wait {
+        enum Wait<R> {
             Pipe(mpsc::Sender<Vec<u8>>),
             Socket(Rc<Stream>),
+            Ring(R),
         }
         let wait = match self {
             Transport::Pipe { tx, .. } => Wait::Pipe(tx.clone()),
             Transport::Socket { stream, .. } => Wait::Socket(Rc::clone(stream)),
+            Transport::Ring(sink) => Wait::Ring(sink.room()),
         };
         async move {
             match wait {
                 Wait::Pipe(tx) => drop(tx.reserve().await),
                 Wait::Socket(stream) => drop(stream.ready(Interest::WRITABLE).await),
+                Wait::Ring(room) => room.await,
             }
         }
     }
@@ -205,17 +226,39 @@ impl Transport {
         }
     }
 
+    /// Sends the descriptor of a pool of this node beside the ring. In front of the frame that
+    /// tells of the pool.
+    ///
+    /// # Errors
+    /// See [`ring::send_descriptor`]; `Unsupported` if this is no ring.
+    pub(crate) fn send_descriptor(&self, pool: u32, fd: BorrowedFd<'_>) -> io::Result<()> {
+        match self {
+            Transport::Ring(sink) => sink.send_descriptor(pool, fd),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// The descriptor that the other side sent for this pool of its own, if it has sent one by now. It
+    /// has when the frame that tells of the pool is here.
+    pub(crate) fn take_descriptor(&self, pool: u32) -> Option<OwnedFd> {
+        match self {
+            Transport::Ring(sink) => sink.take_descriptor(pool),
+            _ => None,
+        }
+    }
+
     /// The last words of a session: what waits is written, then the other side is left to read it.
     /// Bounded by whoever polls. Closing a socket with bytes unread makes the kernel throw away what
     /// the other side has not read yet, so this side reads until the other one closes.
     pub(crate) async fn linger(self) {
-        let Transport::Socket {
-            stream,
-            out,
-            written,
-        } = self
-        else {
-            return;
+        let (stream, out, written) = match self {
+            Transport::Pipe { .. } => return,
+            Transport::Ring(sink) => return sink.linger().await,
+            Transport::Socket {
+                stream,
+                out,
+                written,
+            } => (stream, out, written),
         };
         let mut rest = out.get(written..).unwrap_or_default();
         while !rest.is_empty() {
@@ -259,6 +302,7 @@ impl Source {
     /// The transport is lost; the text says how.
     pub(crate) async fn next(&mut self) -> Result<(Vec<u8>, usize), String> {
         match self {
+            Source::Ring(source) => source.next().await,
             Source::Pipe(rx) => match rx.recv().await {
                 Some(bytes) => {
                     let len = bytes.len();
@@ -292,7 +336,7 @@ impl Source {
     }
 }
 
-fn no_more_writes(stream: &Stream) -> io::Result<()> {
+pub(super) fn no_more_writes(stream: &Stream) -> io::Result<()> {
     let how = std::net::Shutdown::Write;
     match stream {
         Stream::Tcp(s) => socket2::SockRef::from(s).shutdown(how),
@@ -307,13 +351,13 @@ thread_local! {
     static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-fn take_buffer() -> Vec<u8> {
+pub(super) fn take_buffer() -> Vec<u8> {
     BUFFERS
         .with_borrow_mut(Vec::pop)
         .unwrap_or_else(|| vec![0; READ])
 }
 
-fn give_buffer(buffer: Vec<u8>) {
+pub(super) fn give_buffer(buffer: Vec<u8>) {
     if buffer.len() == READ {
         BUFFERS.with_borrow_mut(|spare| {
             if spare.len() < SPARE_BUFFERS {

@@ -1,7 +1,8 @@
 //! What a node is started with.
 
 use crate::limits::{Deadlines, Limits};
-use crate::memory::Pool;
+use crate::memory::{CopyMode, Pool};
+use crate::runtime::affinity::Pinning;
 use crate::runtime::hub::LocalHub;
 use crate::runtime::net::Net;
 use std::time::Duration;
@@ -20,10 +21,15 @@ pub struct NodeConfig {
     /// Shards; `None` for one on up to four cores, a quarter of the cores beyond.
     pub shards: Option<usize>,
     /// How long a shard's thread looks for more after something happened, before it sleeps. Zero for
-    /// not at all; more than 10 ms counts as 10 ms.
-    pub spin: Duration,
+    /// not at all; more than 10 ms counts as 10 ms; `None` for 50 µs while the node has a session over
+    /// shared memory, and not at all otherwise.
+    pub spin: Option<Duration>,
     /// Copy lanes, each with a thread of its own.
     pub lanes: usize,
+    /// Where its threads run.
+    pub pin: Pinning,
+    /// How bytes are copied, in the whole process; `None` leaves that as it is.
+    pub copy: Option<CopyMode>,
     /// Limits.
     pub limits: Limits,
     /// Deadlines.
@@ -45,8 +51,10 @@ impl NodeConfig {
             net: Net::default(),
             hub: None,
             shards: None,
-            spin: Duration::ZERO,
+            spin: None,
             lanes: 1,
+            pin: Pinning::default(),
+            copy: None,
             limits: Limits::default(),
             deadlines: Deadlines::default(),
             #[cfg(feature = "plant")]

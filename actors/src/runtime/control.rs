@@ -2,11 +2,13 @@
 
 use super::address::AddressError;
 use super::dial;
+use super::former;
 use super::greet::{self, Conn, Role};
 use super::hub::{Knock, LocalHub};
 use super::listen::{Accepting, Greetings, Refusals};
 use super::peers::Known;
 use super::shared::{NamedPool, NodeShared, Pools};
+use crate::fabric::Fabric;
 use crate::fabric::stream::Stream;
 use crate::fabric::tcp::tune_control;
 use crate::fabric::tcp::{RouteEvent, TcpRoute};
@@ -39,6 +41,8 @@ pub struct PeerInfo {
     pub incarnation: Incarnation,
     /// Whether it can be used now.
     pub state: watch::Receiver<PeerState>,
+    /// How bytes go in the session that there is, or was last.
+    pub fabric: watch::Receiver<Option<Fabric>>,
 }
 
 /// Why there is no session.
@@ -47,6 +51,11 @@ pub enum ConnectError {
     /// The address cannot be read.
     #[error(transparent)]
     BadAddress(#[from] AddressError),
+    /// This process is a child of fork of the node's.
+    #[error(
+        "the node is of the process that this one was forked from: start a node in this process"
+    )]
+    Forked,
     /// This node is in no hub.
     #[error("this node is in no hub: give the builder one, with hub(&hub)")]
     NoHub,
@@ -157,6 +166,8 @@ pub(crate) struct State {
     pub(crate) pools: watch::Sender<Arc<Pools>>,
     next_pool: u16,
     pub(crate) stopping: bool,
+    /// The socket by which nodes on this host find this one.
+    pub(crate) near: Option<String>,
 }
 
 /// An address that this node keeps a session with.
@@ -179,6 +190,7 @@ pub(crate) struct Parts {
     pub(crate) pools: watch::Sender<Arc<Pools>>,
     /// Bounded by the data connections that there are.
     pub(crate) events: mpsc::UnboundedSender<DataEvent>,
+    pub(crate) near: Option<String>,
 }
 
 impl State {
@@ -202,6 +214,7 @@ impl State {
             pools: parts.pools,
             next_pool,
             stopping: false,
+            near: parts.near,
         }))
     }
 
@@ -357,6 +370,7 @@ fn accepted(state: &Shared, stream: Stream) {
 
 /// Serves until told to stop, or until every handle of the node is gone.
 pub(crate) async fn serve(state: &Shared, mut mail: Mail) {
+    former::watch(state);
     loop {
         tokio::select! {
             biased;
@@ -413,7 +427,9 @@ fn handle(state: &Shared, message: ControlMsg) {
             });
         }
         ControlMsg::AddPool { pool, reply } => {
-            let _ = reply.send(add_pool(&mut state.borrow_mut(), pool));
+            let added = add_pool(&mut state.borrow_mut(), pool);
+            former::watch(state);
+            let _ = reply.send(added);
         }
         ControlMsg::RetirePool { name, reply } => {
             let _ = reply.send(retire_pool(&mut state.borrow_mut(), &name));
@@ -443,6 +459,7 @@ fn add_pool(state: &mut State, pool: Pool) -> Result<PoolId, PoolChangeError> {
     let id = PoolId(state.next_pool);
     state.next_pool += 1;
     let layout = (**pool.layout()).clone();
+    state.node.claims.add_pool(&pool);
     let mut next = (*pools).clone();
     next.pools.push(NamedPool { id, pool });
     state.pools.send_replace(Arc::new(next));

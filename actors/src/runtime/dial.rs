@@ -88,6 +88,8 @@ async fn dial(
         (d.backoff_first, d.backoff_most)
     };
     let (mut wait, mut crossed) = (Duration::ZERO, 0);
+    // The Unix socket of a node on this host, and whether it could not be reached.
+    let (mut near, mut far) = (None::<String>, false);
     loop {
         if let Some(info) = there(state, address, text)? {
             return Ok(info);
@@ -96,8 +98,30 @@ async fn dial(
             tokio::time::sleep(AGAIN).await;
             continue;
         };
-        let (conn, role) = open(state, address, text, by_itself).await?;
+        let (conn, role) = match near.take() {
+            None => open(state, address, text, by_itself, far).await?,
+            Some(socket) => match abstract_socket(&socket) {
+                Ok(stream) => {
+                    let to = To::Address(address.clone(), text.to_owned());
+                    let far = true;
+                    let role = Role::Dialer { to, by_itself, far };
+                    (Conn::Socket(stream), role)
+                }
+                Err(error) => {
+                    let node = &state.borrow().node.name;
+                    tracing::info!(node, address = text, %error,
+                        "a node on this host cannot be reached by its Unix socket (another network \
+                         namespace?): no memory is shared with it, bytes go over tcp");
+                    far = true;
+                    continue;
+                }
+            },
+        };
         match greet(state, conn, role).await {
+            Ok(Greeted::Nearer(socket)) => {
+                near = Some(socket);
+                continue;
+            }
             Ok(Greeted::Up(info) | Greeted::There(info)) => return Ok(info),
             Ok(Greeted::Crossed | Greeted::Data) => {
                 CROSSED.clone_into(last);
@@ -201,6 +225,7 @@ async fn open(
     address: &Address,
     text: &str,
     by_itself: bool,
+    far: bool,
 ) -> Result<(Conn, Role), ConnectError> {
     if let Address::Local(name) = address {
         let (door, gates) = {
@@ -212,18 +237,22 @@ async fn open(
             })?;
             (door, Arc::clone(&state.node.gates))
         };
-        let (near, far) = pipe();
+        let (near_end, far_end) = pipe();
         let gone = |_| ConnectError::Unknown {
             name: name.clone(),
             there: "(it has just left)".into(),
         };
-        let knock = Knock { pipe: far, gates };
+        let knock = Knock {
+            pipe: far_end,
+            gates,
+        };
         door.knock.send(knock).await.map_err(gone)?;
         let role = Role::Dialer {
             to: To::Door(door),
             by_itself,
+            far,
         };
-        return Ok((Conn::Pipe(near), role));
+        return Ok((Conn::Pipe(near_end), role));
     }
     let node = Arc::clone(&state.borrow().node);
     let stream = socket(address, &node.net)
@@ -235,8 +264,18 @@ async fn open(
     let role = Role::Dialer {
         to: To::Address(address.clone(), text.to_owned()),
         by_itself,
+        far,
     };
     Ok((Conn::Socket(stream), role))
+}
+
+/// A Unix socket in the abstract namespace: answers at once, or is not there.
+fn abstract_socket(name: &str) -> io::Result<Stream> {
+    use std::os::linux::net::SocketAddrExt;
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
+    let socket = std::os::unix::net::UnixStream::connect_addr(&address)?;
+    socket.set_nonblocking(true)?;
+    tokio::net::UnixStream::from_std(socket).map(Stream::Unix)
 }
 
 async fn socket(address: &Address, net: &Net) -> io::Result<Stream> {

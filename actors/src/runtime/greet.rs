@@ -14,22 +14,29 @@
 use super::address::Address;
 use super::control::{PeerInfo, Shared};
 use super::hub::Door;
+use super::link::{self, Linked, MOST_FDS, Ours, RemotePools};
 use super::peers::Data;
 use crate::copy::schedule::Class;
 use crate::fabric::PeerRoute;
+use crate::fabric::shm::ShmRoute;
 use crate::fabric::stream::Stream;
 use crate::fabric::tcp::{DataConnection, tune};
 use crate::ids::Incarnation;
 use crate::memory::GateTable;
 use crate::peer::actor::{Attach, Attached, PoolsChanged, RouteWish, Standing, WhereStands};
 use crate::peer::handshake::{Handshake, HandshakeError, Step};
-use crate::peer::hello::{Accepted, Capabilities, Hello, Offer, RefusalCode, SessionId, Start};
+use crate::peer::hello::{
+    Accepted, Capabilities, Hello, Link, Offer, RefusalCode, SessionId, Start, share_memory,
+};
 use crate::peer::pipe::PipeEnd;
-use crate::peer::transport::Connection;
-use crate::peer::wire::{DataHello, Greeting, Verdict, encode_greeting};
+use crate::peer::transport::{Connection, RingConnection};
+use crate::peer::wire::{
+    DataHello, Greeting, GreetingReader, OFFER_BYTES, Verdict, encode_greeting,
+};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +63,12 @@ pub(crate) enum Conn {
 /// Which end of it this node is.
 pub(crate) enum Role {
     /// It made the connection: to here, and whether somebody asked for it.
-    Dialer { to: To, by_itself: bool },
+    Dialer {
+        to: To,
+        by_itself: bool,
+        /// Stay with this connection, though the node be on this host.
+        far: bool,
+    },
     /// The other node made it. The number is its place among the greetings.
     Acceptor {
         number: Option<u64>,
@@ -71,6 +83,15 @@ pub(crate) enum To {
     Address(Address, String),
 }
 
+/// What has come and was not read yet.
+#[derive(Default)]
+struct Got {
+    bytes: Vec<u8>,
+    /// Descriptors; kept only from a peer that has proven to be one.
+    fds: Vec<OwnedFd>,
+    keep_fds: bool,
+}
+
 /// What a greeting led to.
 #[derive(Debug)]
 pub(crate) enum Greeted {
@@ -82,6 +103,8 @@ pub(crate) enum Greeted {
     Crossed,
     /// A data connection, which has been handed over.
     Data,
+    /// The node is on this host, and is reached by this Unix socket.
+    Nearer(String),
 }
 
 /// Why a greeting failed.
@@ -101,6 +124,9 @@ pub(crate) enum GreetError {
     Parted,
     #[error("a data connection names no session of this node")]
     Token,
+    /// A peer on this host shares other things than it says.
+    #[error("memory cannot be shared with the peer: {0}")]
+    Link(String),
 }
 
 impl GreetError {
@@ -110,7 +136,9 @@ impl GreetError {
             GreetError::Lost(_) => true,
             GreetError::Handshake(error) => error.fault().is_none(),
             GreetError::Refused { code, .. } => *code == RefusalCode::Busy,
-            GreetError::Stopped | GreetError::Parted | GreetError::Token => false,
+            GreetError::Stopped | GreetError::Parted | GreetError::Token | GreetError::Link(_) => {
+                false
+            }
         }
     }
 
@@ -151,20 +179,29 @@ impl Conn {
     }
 
     /// Appends what comes next.
-    async fn receive(&mut self, into: &mut Vec<u8>) -> Result<(), GreetError> {
+    async fn receive(&mut self, into: &mut Got) -> Result<(), GreetError> {
         let closed = || GreetError::Lost(CLOSED.into());
         match self {
             Conn::Pipe(pipe) => {
-                into.extend(pipe.rx.recv().await.ok_or_else(closed)?);
+                into.bytes.extend(pipe.rx.recv().await.ok_or_else(closed)?);
                 Ok(())
             }
             Conn::Socket(stream) => loop {
                 stream.ready(Interest::READABLE).await.map_err(lost)?;
                 let mut buffer = [0; READ];
-                match stream.try_read(&mut buffer) {
-                    Ok(0) => return Err(closed()),
-                    Ok(n) => {
-                        into.extend_from_slice(&buffer[..n]);
+                let read = match stream {
+                    Stream::Unix(_) => stream.try_io(Interest::READABLE, || {
+                        crate::memory::recv_with_fds(stream.as_fd(), &mut buffer, MOST_FDS)
+                    }),
+                    Stream::Tcp(_) => stream.try_read(&mut buffer).map(|n| (n, Vec::new())),
+                };
+                match read {
+                    Ok((0, _)) => return Err(closed()),
+                    Ok((n, fds)) => {
+                        into.bytes.extend_from_slice(&buffer[..n]);
+                        if into.keep_fds && into.fds.len() + fds.len() <= MOST_FDS {
+                            into.fds.extend(fds);
+                        }
                         return Ok(());
                     }
                     Err(e) => match e.kind() {
@@ -183,10 +220,32 @@ impl Conn {
         }
     }
 
+    /// Apart, with the ring that was agreed on.
+    fn detach_with(
+        self,
+        linked: Option<Linked>,
+    ) -> Result<(Connection, Option<ShmRoute>, RemotePools), GreetError> {
+        let connection = self.detach()?;
+        match (connection, linked) {
+            (Connection::Socket(socket), Some(linked)) => {
+                let connection = Connection::Ring(Box::new(RingConnection {
+                    socket,
+                    ring: linked.ring,
+                    bell: linked.bell,
+                    theirs: linked.theirs,
+                }));
+                Ok((connection, linked.route, linked.pools))
+            }
+            (connection, _) => Ok((connection, None, RemotePools::new())),
+        }
+    }
+
     fn attach(connection: Connection) -> io::Result<Conn> {
         match connection {
             Connection::Pipe(pipe) => Ok(Conn::Pipe(pipe)),
             Connection::Socket(socket) => socket.attach().map(Conn::Socket),
+            // What was said over its ring is not said any more.
+            Connection::Ring(ring) => ring.socket.attach().map(Conn::Socket),
         }
     }
 }
@@ -235,18 +294,19 @@ pub(crate) async fn greet(
     };
     let mut out = Vec::new();
     handshake.start(&mut out)?;
-    let mut got = Vec::new();
+    let mut got = Got::default();
     let mut mine: Option<Mine> = None;
     let mut agreed: Option<(Offer, Accepted)> = None;
+    let mut linked: Option<Linked> = None;
     loop {
-        let mut rest = got.as_slice();
+        let mut rest = got.bytes.as_slice();
         let step = if out.is_empty() {
             handshake.take(&mut rest, &mut out)
         } else {
             Ok(Step::More)
         };
-        let taken = got.len() - rest.len();
-        got.drain(..taken);
+        let taken = got.bytes.len() - rest.len();
+        got.bytes.drain(..taken);
         if !out.is_empty() {
             let sent = conn.send(&out).await;
             out.clear();
@@ -264,6 +324,7 @@ pub(crate) async fn greet(
             },
             Step::Known(theirs) => match offer(state, &role, &theirs).await {
                 Ok(Ok((offer, known))) => {
+                    got.keep_fds = true;
                     handshake.offer(offer.clone(), known, &mut out)?;
                     state.borrow_mut().pending.insert(offer.token);
                     mine = Some(Mine {
@@ -291,15 +352,132 @@ pub(crate) async fn greet(
                 decider,
                 ..
             } => {
+                if let Some(ours) = &mine
+                    && share_memory(&ours.offer, &offer)
+                {
+                    if let Some(socket) = nearer(&role, &conn, &offer) {
+                        return Ok(Greeted::Nearer(socket));
+                    }
+                    linked = share(state, &mut conn, &mut got, &offer, &accepted, decider).await?;
+                }
                 agreed = Some((offer, accepted));
                 if decider {
-                    break attach(state, conn, got, role, mine.zip(agreed), true).await;
+                    let agreed = mine.zip(agreed);
+                    break attach(state, conn, got.bytes, role, agreed, linked, true).await;
                 }
             }
-            Step::Go => break attach(state, conn, got, role, mine.zip(agreed), false).await,
+            Step::Go => {
+                let agreed = mine.zip(agreed);
+                break attach(state, conn, got.bytes, role, agreed, linked, false).await;
+            }
             Step::Crossed => return Ok(Greeted::Crossed),
             Step::Refused { code, text } => return Err(GreetError::Refused { code, text }),
-            Step::Data(data) => break accept_data(state, conn, got, data).await,
+            Step::Data(data) => break accept_data(state, conn, got.bytes, data).await,
+        }
+    }
+}
+
+/// The Unix socket of a node on this host, if it was connected to by TCP and may be so otherwise.
+fn nearer(role: &Role, conn: &Conn, offer: &Offer) -> Option<String> {
+    let Role::Dialer {
+        to: To::Address(_, _),
+        far: false,
+        ..
+    } = role
+    else {
+        return None;
+    };
+    match conn {
+        Conn::Socket(Stream::Tcp(_)) => offer.host.as_ref()?.socket.clone(),
+        _ => None,
+    }
+}
+
+/// Passes what both sides share, if both will. Both get to know of each other whether they do.
+async fn share(
+    state: &Shared,
+    conn: &mut Conn,
+    got: &mut Got,
+    offer: &Offer,
+    accepted: &Accepted,
+    decider: bool,
+) -> Result<Option<Linked>, GreetError> {
+    let Conn::Socket(stream) = conn else {
+        return Ok(None);
+    };
+    if matches!(stream, Stream::Tcp(_)) {
+        return Ok(None);
+    }
+    let fresh = matches!(accepted.start, Start::Fresh { .. });
+    let (node, pools) = {
+        let state = state.borrow();
+        let pools = state.pools.borrow().clone();
+        (Arc::clone(&state.node), pools)
+    };
+    let ours = link::may_share(&node, stream).and_then(|peer| {
+        let ours = Ours::make(&node, &peer, fresh, decider, pools)?;
+        Ok((peer, ours))
+    });
+    let mut out = Vec::new();
+    let encode = |link, out: &mut Vec<u8>| {
+        encode_greeting(&Greeting::Link(link), out).map_err(HandshakeError::from)
+    };
+    match &ours {
+        Ok((_, ours)) => {
+            let (said, fds) = ours.message();
+            encode(said, &mut out)?;
+            link::send(stream, &out, &fds).await?;
+        }
+        Err(_) => {
+            let none = Link {
+                willing: false,
+                table: None,
+                ring: false,
+                pools: Vec::new(),
+            };
+            encode(none, &mut out)?;
+            link::send(stream, &out, &[]).await?;
+        }
+    }
+    let mut reader = GreetingReader::default();
+    let theirs = loop {
+        let mut rest = got.bytes.as_slice();
+        let read = reader.next(&mut rest, OFFER_BYTES);
+        let taken = got.bytes.len() - rest.len();
+        got.bytes.drain(..taken);
+        match read.map_err(HandshakeError::from)? {
+            Some(Greeting::Link(theirs)) => break theirs,
+            Some(Greeting::Verdict(Verdict::Refused { code, text })) => {
+                return Err(GreetError::Refused { code, text });
+            }
+            Some(other) => {
+                let text = format!("{} came in place of Link", other.name());
+                return Err(GreetError::Link(text));
+            }
+            None => conn.receive(got).await?,
+        }
+    };
+    let (name, fds) = (&node.name, std::mem::take(&mut got.fds));
+    got.keep_fds = false;
+    match ours {
+        Ok((peer, ours)) if theirs.willing => ours
+            .join(&peer, &theirs, offer, fds)
+            .map(Some)
+            .map_err(GreetError::Link),
+        Ok(_) => {
+            tracing::info!(
+                node = name,
+                "a peer on this host does not share memory; sockets are used"
+            );
+            Ok(None)
+        }
+        Err(why) => {
+            tracing::warn!(
+                node = name,
+                why,
+                "no memory is shared with a peer on this host; sockets are used"
+            );
+            Ok(None)
         }
     }
 }
@@ -357,8 +535,16 @@ async fn offer(
     let mut token = [0; 16];
     getrandom::fill(&mut token).map_err(|e| GreetError::Lost(e.to_string()))?;
     let state = state.borrow();
+    let host = match role {
+        Role::Acceptor { from: Some(_), .. } => None,
+        Role::Dialer {
+            to: To::Door(_), ..
+        } => None,
+        _ => link::host(&state.node, state.near.as_deref()),
+    };
     let pools = state.pools.borrow();
     let offer = Offer {
+        host,
         pools: pools
             .pools
             .iter()
@@ -414,12 +600,13 @@ async fn attach(
     read: Vec<u8>,
     role: Role,
     agreed: Option<(Mine, (Offer, Accepted))>,
+    linked: Option<Linked>,
     decider: bool,
 ) -> Result<Greeted, GreetError> {
     let Some((mine, (offer, accepted))) = agreed else {
         return Err(GreetError::Lost("a greeting without offers".into()));
     };
-    let connection = conn.detach()?;
+    let (connection, shm, remote) = conn.detach_with(linked)?;
     let mut go = Vec::new();
     if decider {
         encode_greeting(&Greeting::Verdict(Verdict::Go), &mut go).map_err(HandshakeError::from)?;
@@ -465,7 +652,10 @@ async fn attach(
                 _,
             ) => RouteWish::Local(Arc::clone(&d.gates)),
             (Role::Acceptor { from: Some(g), .. }, _) => RouteWish::Local(Arc::clone(g)),
-            _ => RouteWish::Tcp(state.route_maker(&info, accepted.session)),
+            _ => match &shm {
+                Some(route) => RouteWish::Shm(route.clone()),
+                None => RouteWish::Tcp(state.route_maker(&info, accepted.session)),
+            },
         };
         let changes = state.pools_since(&mine.offer.pools);
         (info, addr, changes, route)
@@ -482,6 +672,7 @@ async fn attach(
         our_window: mine.offer.credit,
         their_window: offer.credit,
         route,
+        remote,
     });
     if is_fresh {
         // Behind the transport, and before anybody is told that it is there.
@@ -577,6 +768,7 @@ impl Attaching {
         if let Role::Dialer {
             to: To::Address(address, text),
             by_itself: false,
+            ..
         } = self.role
         {
             super::dial::keep(state, address, &text, &self.info);

@@ -79,6 +79,8 @@ pub(crate) struct Listener {
 enum Socket {
     Tcp(std::net::TcpListener),
     Unix(StdUnixListener, SocketFile),
+    /// In the abstract namespace: no file.
+    Near(StdUnixListener),
 }
 
 /// The file of a Unix socket; removed when it is dropped, unless another node has put its own there.
@@ -110,6 +112,22 @@ pub(crate) fn bind(text: &str) -> Result<Listener, ListenError> {
         Address::Tcp { host, port } => tcp(text, &host, port),
         Address::Unix(path) => unix(text, path),
     }
+}
+
+/// A socket by which nodes on this host find this one, whatever they connected to: its name is given
+/// to peers that have proven themselves.
+///
+/// # Errors
+/// The kernel refused.
+pub(crate) fn bind_near(name: &str) -> io::Result<Listener> {
+    use std::os::linux::net::SocketAddrExt;
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
+    let listener = StdUnixListener::bind_addr(&address)?;
+    listener.set_nonblocking(true)?;
+    Ok(Listener {
+        socket: Socket::Near(listener),
+        address: format!("the abstract socket {name}"),
+    })
 }
 
 fn tcp(text: &str, host: &str, port: u16) -> Result<Listener, ListenError> {
@@ -192,7 +210,10 @@ fn is_anybody_at(path: &Path) -> io::Result<()> {
 #[derive(Debug)]
 pub(crate) enum Accepting {
     Tcp(tokio::net::TcpListener),
-    Unix(tokio::net::UnixListener, #[allow(dead_code)] SocketGuard),
+    Unix(
+        tokio::net::UnixListener,
+        #[allow(dead_code)] Option<SocketGuard>,
+    ),
 }
 
 /// Keeps a socket's file until the listener goes.
@@ -207,7 +228,10 @@ impl Listener {
                 tokio::net::TcpListener::from_std(listener).map(Accepting::Tcp)
             }
             Socket::Unix(listener, file) => tokio::net::UnixListener::from_std(listener)
-                .map(|l| Accepting::Unix(l, SocketGuard(file))),
+                .map(|l| Accepting::Unix(l, Some(SocketGuard(file)))),
+            Socket::Near(listener) => {
+                tokio::net::UnixListener::from_std(listener).map(|l| Accepting::Unix(l, None))
+            }
         }
     }
 }

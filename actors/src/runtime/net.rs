@@ -23,6 +23,12 @@ pub struct Net {
     pub interactive_buffer: Option<u32>,
     /// Whether each data frame carries a CRC32C of its payload, besides the one of its header.
     pub payload_crc: bool,
+    /// Whether memory is shared with peers on this host. It is found out by itself which those are; a
+    /// peer with which memory is shared is trusted with all of each shared pool.
+    pub shm: bool,
+    /// Besides processes of this node's own user, memory is shared with those of this group (their
+    /// primary one).
+    pub shm_group: Option<u32>,
 }
 
 impl Net {
@@ -41,6 +47,8 @@ impl Default for Net {
             buffer: None,
             interactive_buffer: Some(256 << 10),
             payload_crc: false,
+            shm: true,
+            shm_group: None,
         }
     }
 }

@@ -181,7 +181,9 @@ impl State {
         let peer = PeerRef(self.next_peer);
         self.next_peer += 1;
         let (state_tx, state) = watch::channel(PeerState::Down("not yet connected".into()));
+        let (fabric_tx, fabric) = watch::channel(None);
         let info = PeerInfo {
+            fabric,
             peer,
             name: theirs.node.clone(),
             incarnation: theirs.incarnation,
@@ -193,7 +195,8 @@ impl State {
         let left = Arc::new(AtomicBool::new(false));
         let parted = Arc::clone(&left);
         let addr = PeerActor::start_in_arbiter(arbiter, move |_| {
-            PeerActor::new(peer, node, name, incarnation, shards, state_tx, parted)
+            let told = (state_tx, fabric_tx);
+            PeerActor::new(peer, node, name, incarnation, shards, told, parted)
         });
         Known {
             info,

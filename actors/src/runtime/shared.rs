@@ -3,7 +3,9 @@
 use super::stats::Stats;
 use crate::ids::{ClaimNo, Incarnation, LifeId, PoolId, RoomId, Tick};
 use crate::limits::{Deadlines, Limits};
-use crate::memory::{GateTable, Pool};
+use crate::memory::{
+    ClaimNumbers, GateTable, Origin, Pool, ProcessId, SharedError, SharedMemory, gate_table,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -29,6 +31,31 @@ impl Pools {
     /// The pool of this name.
     pub fn named(&self, name: &str) -> Option<&NamedPool> {
         self.pools.iter().find(|p| p.pool.layout().name == name)
+    }
+
+    /// Memory for a gate table of a peer's process, if it has to outlive this one: beside a pool that
+    /// does.
+    pub(crate) fn gate_table(
+        &self,
+        writer: &ProcessId,
+        bytes: usize,
+    ) -> Option<Result<SharedMemory, SharedError>> {
+        gate_table(self.pools.iter().map(|p| &p.pool), writer, bytes)
+    }
+
+    /// Whether gate tables are files.
+    pub(crate) fn gate_tables_are_files(&self) -> bool {
+        self.pools.iter().any(|p| p.pool.attachment().is_some())
+    }
+
+    /// Pages that former lives of the pools may still write.
+    pub(crate) fn quarantined(&self) -> usize {
+        self.pools.iter().map(|p| p.pool.quarantined().len()).sum()
+    }
+
+    /// Looks again at pages that former lives of the pools may still write; how many came free.
+    pub(crate) fn look_again(&self) -> usize {
+        self.pools.iter().map(|p| p.pool.look_again()).sum()
     }
 
     /// The id of this very pool.
@@ -65,8 +92,10 @@ pub struct NodeShared {
     pub job_slots: usize,
     /// Its pools, as last announced.
     pub pools: watch::Receiver<Arc<Pools>>,
+    /// The process that it runs in.
+    pub origin: Origin,
     pub(crate) started: Instant,
-    pub(crate) next_claim: AtomicU64,
+    pub(crate) claims: ClaimNumbers,
     pub(crate) next_life: AtomicU64,
 }
 
@@ -83,7 +112,7 @@ impl NodeShared {
 
     /// A claim number that was never used; each session takes them in rising order.
     pub(crate) fn new_claim(&self) -> ClaimNo {
-        ClaimNo(self.next_claim.fetch_add(1, Ordering::Relaxed))
+        self.claims.take()
     }
 
     /// Which of `shards` shards a room belongs to.

@@ -1,22 +1,24 @@
 //! The system thread: starts everything, serves, stops everything in order.
 
+use super::affinity::{self, PinError, Pinning};
 use super::config::NodeConfig;
 use super::control::{
     ConnectError, ControlMsg, Mail, Parts, PeerInfo, PoolChangeError, Shared, State, listen, serve,
 };
+use super::drive::{Seat, Seated};
 use super::hub::{Door, Knock};
-use super::listen::{ListenError, Listener, bind};
+use super::listen::{ListenError, Listener, bind, bind_near};
 use super::shared::{NamedPool, NodeShared, Pools};
 use super::stats::Stats;
 use crate::copy::actor::{Drain, Lane};
 use crate::ids::{Incarnation, PeerRef, PoolId, RoomId};
-use crate::memory::{GateTable, Pool};
+use crate::memory::{ClaimNumbers, GateTable, Origin, Pool};
 use crate::peer::actor::GiveUp;
 use crate::peer::hello;
 use crate::reason::{Code, Reason};
 use crate::supervisor::actor::{FromInbox, Inbound, Inbox, Shard};
 use crate::supervisor::info::RoomInfo;
-use actix::{Actor, Addr, Arbiter, System};
+use actix::{Actor, Addr, Arbiter, ArbiterHandle, System};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,6 +51,11 @@ pub enum NodeError {
         /// How many.
         given: usize,
     },
+    /// A pool was made in the process that this one is a child of.
+    #[error(
+        "pool {0:?} is of the process that this one was forked from, and its memory is not here: make it in the child"
+    )]
+    PoolOfParent(String),
     /// It cannot listen where it should.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -58,9 +65,22 @@ pub enum NodeError {
     /// A number that must be positive is zero.
     #[error("{0} is 0; it must be at least 1")]
     Zero(&'static str),
+    /// A thread cannot run where it was to.
+    #[error(transparent)]
+    Pin(#[from] PinError),
     /// A thread could not be started.
     #[error("the node's thread could not be started: {0}")]
     Thread(#[from] std::io::Error),
+    /// A driven node was to be started inside a tokio runtime.
+    #[error(
+        "a driven node needs a thread of its own: start it on a plain thread, not inside a tokio runtime"
+    )]
+    InsideRuntime,
+    /// A driven node was to be started on a thread that has an actix system.
+    #[error(
+        "a driven node brings its own actix system, and this thread has one: use another thread"
+    )]
+    InsideSystem,
     /// The thread ended before it was ready.
     #[error("the node's thread ended while it was starting; the log has its message")]
     Died,
@@ -89,6 +109,7 @@ pub struct Runtime {
 
 struct Ready {
     inboxes: Vec<Inbox>,
+    seated: Option<Seated>,
 }
 
 impl Runtime {
@@ -97,14 +118,27 @@ impl Runtime {
     /// # Errors
     /// See [`NodeError`]; nothing was started.
     pub fn start(config: NodeConfig) -> Result<Runtime, NodeError> {
+        Ok(Runtime::begin(config, None)?.0)
+    }
+
+    /// As [`Runtime::start`]; with a seat on another's thread for the one shard.
+    pub(super) fn begin(
+        config: NodeConfig,
+        seat: Option<Seat>,
+    ) -> Result<(Runtime, Option<Seated>), NodeError> {
         check(&config)?;
-        let listeners: Vec<Listener> = config
+        if let Some(mode) = config.copy {
+            crate::memory::set_copy_mode(mode);
+        }
+        crate::memory::measure_in_background();
+        let mut listeners: Vec<Listener> = config
             .net
             .listen
             .iter()
             .map(|address| bind(address))
             .collect::<Result<_, _>>()?;
         let addresses = listeners.iter().map(|l| l.address.clone()).collect();
+        let near = near(&config, &mut listeners);
         let pools = Pools {
             pools: (0..)
                 .zip(config.pools.iter().cloned())
@@ -134,8 +168,9 @@ impl Runtime {
             jobs: Arc::new(Semaphore::new(jobs)),
             job_slots: jobs,
             pools: pools_rx,
+            origin: Origin::here(),
             started: Instant::now(),
-            next_claim: AtomicU64::new(1),
+            claims: ClaimNumbers::new(&config.pools),
             next_life: AtomicU64::new(1),
             limits: config.limits.clone(),
             deadlines: config.deadlines.clone(),
@@ -166,19 +201,26 @@ impl Runtime {
                     messages,
                     knocks,
                     listeners,
+                    near,
+                    seat,
                 };
                 let stopped = run(start, &ready_tx);
                 stopped_tx.send_replace(Some(stopped));
             })?;
-        let Ready { inboxes } = ready_rx.recv().map_err(|_| NodeError::Died)??;
-        Ok(Runtime {
+        let Ready { inboxes, seated } = ready_rx.recv().map_err(|_| NodeError::Died)??;
+        let runtime = Runtime {
             shared,
             inboxes,
             control,
             addresses,
             stopped,
             thread: Mutex::new(Some(thread)),
-        })
+        };
+        Ok((runtime, seated))
+    }
+
+    pub(super) fn control(&self) -> &mpsc::Sender<ControlMsg> {
+        &self.control
     }
 
     /// What the node's threads share.
@@ -206,6 +248,9 @@ impl Runtime {
     /// # Errors
     /// See [`ConnectError`].
     pub async fn connect(&self, address: &str) -> Result<PeerInfo, ConnectError> {
+        if !self.shared.origin.is_here() {
+            return Err(ConnectError::Forked);
+        }
         let (reply, answer) = oneshot::channel();
         let message = ControlMsg::Connect {
             address: address.to_owned(),
@@ -322,6 +367,9 @@ fn check(config: &NodeConfig) -> Result<(), NodeError> {
         if config.pools[..i].iter().any(|p| p.layout().name == *name) {
             return Err(NodeError::PoolNameTaken(name.clone()));
         }
+        if !pool.is_here() {
+            return Err(NodeError::PoolOfParent(name.clone()));
+        }
     }
     if !(1..=64).contains(&config.net.connections) {
         return Err(NodeError::Connections(config.net.connections));
@@ -342,6 +390,7 @@ fn check(config: &NodeConfig) -> Result<(), NodeError> {
             return Err(NodeError::Zero(field));
         }
     }
+    config.pin.check()?;
     Ok(())
 }
 
@@ -373,6 +422,28 @@ struct Start {
     messages: mpsc::Receiver<ControlMsg>,
     knocks: mpsc::Receiver<Knock>,
     listeners: Vec<Listener>,
+    near: Option<String>,
+    /// Where its one shard goes, if not on a thread of the node's.
+    seat: Option<Seat>,
+}
+
+/// A socket for nodes of this host that know another address of this one.
+fn near(config: &NodeConfig, listeners: &mut Vec<Listener>) -> Option<String> {
+    if !config.net.shm || listeners.is_empty() {
+        return None;
+    }
+    let name = format!("kvroom-{:016x}{:016x}", random(), random());
+    match bind_near(&name) {
+        Ok(listener) => {
+            listeners.push(listener);
+            Some(name)
+        }
+        Err(error) => {
+            tracing::warn!(node = config.name, %error, "no abstract Unix socket: nodes of this host \
+                that connect over tcp stay there");
+            None
+        }
+    }
 }
 
 fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) -> StopReport {
@@ -383,6 +454,8 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
         messages,
         knocks,
         listeners,
+        near,
+        seat,
     } = start;
     let system = System::new();
     let hub = config.hub.clone();
@@ -393,13 +466,14 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
         for _ in 0..config.lanes {
             threads.start_lane(&node, &config);
         }
+        let mut seated = None;
         for (inbox, rx) in inboxes {
-            threads.start_shard(&node, inbox, rx, config.spin);
+            match &seat {
+                Some(seat) => seated = Some(threads.seat_shard(&node, inbox, rx, &config, seat)),
+                None => threads.start_shard(&node, inbox, rx, &config),
+            }
         }
-        let shards = threads
-            .shards
-            .iter()
-            .map(|(a, arbiter)| (a.clone(), arbiter.handle()));
+        let shards = threads.shards.iter().cloned();
         let lanes = threads.lanes.iter().map(|(_, arbiter)| arbiter.handle());
         let (events_tx, events) = mpsc::unbounded_channel();
         let state = State::new(Parts {
@@ -409,10 +483,15 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
             lanes: lanes.collect(),
             pools,
             events: events_tx,
+            near,
         });
         let mut listening = Ok(Ready {
             inboxes: handles.clone(),
+            seated,
         });
+        if let Err(error) = threads.pin(&config.pin) {
+            listening = Err(error.into());
+        }
         for listener in listeners {
             let address = listener.address.clone();
             match listener.attach() {
@@ -452,11 +531,38 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
 
 #[derive(Default)]
 struct Threads {
-    shards: Vec<(Addr<Shard>, Arbiter)>,
+    shards: Vec<(Addr<Shard>, ArbiterHandle)>,
+    /// Those of the shards that are not driven.
+    arbiters: Vec<Arbiter>,
+    /// Dropped when the node is over: then a driver lets go of its shard.
+    driven: Vec<oneshot::Sender<()>>,
     lanes: Vec<(Addr<Lane>, Arbiter)>,
+    /// Rings that the shards' threads read.
+    rings: super::spin::Rings,
 }
 
 impl Threads {
+    /// Before any of them has work. Waits until each has done it. The thread of a driven shard is its
+    /// engine's to bind.
+    fn pin(&self, pinning: &Pinning) -> Result<(), PinError> {
+        let shards = self.arbiters.iter().enumerate();
+        let lanes = self.lanes.iter().map(|(_, arbiter)| arbiter).enumerate();
+        let shards = shards.map(|(i, arbiter)| (arbiter, affinity::nth(&pinning.shards, i)));
+        let lanes = lanes.map(|(i, arbiter)| (arbiter, affinity::nth(&pinning.lanes, i)));
+        for (arbiter, cpu) in shards.chain(lanes) {
+            let Some(cpu) = cpu else { continue };
+            let (done, answer) = std::sync::mpsc::channel();
+            arbiter.spawn_fn(move || {
+                let _ = done.send(affinity::pin_this_thread(cpu));
+            });
+            answer.recv().map_err(|_| PinError::Refused {
+                cpu,
+                error: std::io::Error::other("the thread has ended"),
+            })??;
+        }
+        Ok(())
+    }
+
     fn start_lane(&mut self, node: &Arc<NodeShared>, config: &NodeConfig) {
         let arbiter = Arbiter::new();
         let stats = Arc::clone(&node.stats);
@@ -483,17 +589,12 @@ impl Threads {
         node: &Arc<NodeShared>,
         inbox: Inbox,
         mut rx: mpsc::UnboundedReceiver<Inbound>,
-        spin: Duration,
+        config: &NodeConfig,
     ) {
         let arbiter = Arbiter::new();
-        let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
-        let node = Arc::clone(node);
-        let addr =
-            Shard::start_in_arbiter(&arbiter.handle(), move |_| Shard::new(node, lanes, inbox));
+        let addr = self.put_shard(node, inbox, config, arbiter.handle());
         let shard = addr.clone();
-        if !spin.is_zero() {
-            arbiter.spawn(super::spin::run(spin));
-        }
+        arbiter.spawn(super::spin::run(config.spin, self.rings.clone()));
         arbiter.spawn(async move {
             let mut batch = Vec::with_capacity(INBOX_BATCH);
             while rx.recv_many(&mut batch, INBOX_BATCH).await > 0 {
@@ -504,7 +605,49 @@ impl Threads {
                 }
             }
         });
-        self.shards.push((addr, arbiter));
+        self.arbiters.push(arbiter);
+    }
+
+    /// Starts a shard on the thread of whoever drives it.
+    fn seat_shard(
+        &mut self,
+        node: &Arc<NodeShared>,
+        inbox: Inbox,
+        rx: mpsc::UnboundedReceiver<Inbound>,
+        config: &NodeConfig,
+        seat: &Seat,
+    ) -> Seated {
+        let shard = self.put_shard(node, inbox, config, seat.arbiter.clone());
+        let (driven, over) = oneshot::channel();
+        self.driven.push(driven);
+        Seated {
+            shard,
+            inbox: rx,
+            over,
+        }
+    }
+
+    fn put_shard(
+        &mut self,
+        node: &Arc<NodeShared>,
+        inbox: Inbox,
+        config: &NodeConfig,
+        arbiter: ArbiterHandle,
+    ) -> Addr<Shard> {
+        let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
+        let node = Arc::clone(node);
+        #[cfg(feature = "plant")]
+        let watched = crate::copy::plant::Watched::new(config.brake.clone(), config.plant);
+        #[cfg(not(feature = "plant"))]
+        let _ = config;
+        let addr = Shard::start_in_arbiter(&arbiter, move |_| {
+            let shard = Shard::new(node, lanes, inbox);
+            #[cfg(feature = "plant")]
+            let shard = shard.watched(watched);
+            shard
+        });
+        self.shards.push((addr.clone(), arbiter));
+        addr
     }
 
     /// Rooms, lanes, routes, sessions, shards: in this order.
@@ -595,8 +738,9 @@ impl Threads {
             .lanes
             .into_iter()
             .map(|(_, a)| a)
-            .chain(self.shards.into_iter().map(|(_, a)| a))
+            .chain(self.arbiters)
             .collect();
+        drop(self.driven);
         let (joined_tx, joined) = oneshot::channel();
         for arbiter in &arbiters {
             arbiter.stop();

@@ -8,17 +8,20 @@ use super::attached::{Attached, AttachedRole, Gate, Lent, RealInput, RealOutput,
 use super::core::{CoreLimits, ShardCore};
 use super::custody::Held;
 use super::io::{Counter, Input, Output, Which};
+use super::post::Small;
 use super::timers::{Clock, Running, Timers};
 use crate::copy::actor::{Lane, LaneWork};
 use crate::copy::job::{Job, Place};
 use crate::copy::sum::{SumJob, SumReply, SumSection};
 use crate::fabric::PeerRoute;
 use crate::fabric::local::LocalRoute;
+use crate::fabric::shm::{ShmClaim, Way};
 use crate::fabric::tcp::{NewJob, TcpRoute};
 use crate::handle::{Back, ChunkBack};
 use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, Tick};
 use crate::memory::{
-    Doorbell, JobBack, JobId, Lease, OpenGate, Target, Ticket, TicketSink, Withdrawn, Witness,
+    Doorbell, GateLanded, JobBack, JobId, Lease, OpenGate, Target, Ticket, TicketSink, Withdrawn,
+    Witness,
 };
 use crate::peer::actor::{Command, Commands, FromPeer, OpenRequest, PeerActor};
 use crate::peer::message::{Body, Claim, ClaimTag, Part, Section};
@@ -109,6 +112,8 @@ pub struct Shard {
     next_lane: usize,
     inbox: Inbox,
     sink: Arc<Sink>,
+    /// Jobs that it copies itself.
+    small: Small,
     timers: Timers,
     running: Running,
     /// When the next look at the clocks is due, and its wake-up.
@@ -119,9 +124,19 @@ pub struct Shard {
     follow_up: VecDeque<RealInput>,
     scratch: Vec<RealOutput>,
     when_empty: Vec<oneshot::Sender<()>>,
+    /// Where to write for claims of peers that share memory; from a claim's arrival to its end.
+    places: HashMap<(PeerRef, ClaimNo), Arc<ShmClaim>>,
     /// Gates that were closed with somebody inside.
     stuck_gates: Vec<(LifeId, LegNo)>,
     looking: bool,
+}
+
+/// How a job's bytes go.
+enum Road {
+    /// A lane of this node, or the shard itself, copies them.
+    Copy(Way),
+    /// Over sockets.
+    Tcp(TcpRoute),
 }
 
 struct PeerLink {
@@ -237,6 +252,7 @@ impl Shard {
             next_lane: 0,
             sink: Arc::new(Sink(inbox.clone())),
             inbox,
+            small: Small::default(),
             timers: Timers::default(),
             running: Running::default(),
             alarm: None,
@@ -244,9 +260,17 @@ impl Shard {
             follow_up: VecDeque::new(),
             scratch: Vec::new(),
             when_empty: Vec::new(),
+            places: HashMap::new(),
             stuck_gates: Vec::new(),
             looking: false,
         }
+    }
+
+    /// What holds its node's lanes up, or makes them do wrong.
+    #[cfg(feature = "plant")]
+    pub(crate) fn watched(mut self, watched: crate::copy::plant::Watched) -> Self {
+        self.small = self.small.watched(watched);
+        self
     }
 
     /// The core, for questions.
@@ -285,7 +309,10 @@ impl Shard {
     fn inbound(&mut self, message: Inbound, ctx: &mut Context<Self>) {
         match message {
             Inbound::Core(input) => self.input(input, ctx),
-            Inbound::Job(back) => self.job_back(back, ctx),
+            Inbound::Job(back) => {
+                let over = self.job_over(back);
+                self.input(over, ctx);
+            }
             Inbound::Bell(life, leg) => {
                 self.finish_gate(life, leg);
                 self.follow_up(ctx);
@@ -404,6 +431,7 @@ impl Shard {
             Output::CloseGate { life, leg } => self.close_gate(life, leg),
             Output::ToPeer { peer, body } => self.command(peer, Command::Say(body)),
             Output::ClaimEnded { peer, number } => {
+                self.places.remove(&(peer, number));
                 self.command(peer, Command::ClaimEnded(number));
             }
             Output::Post {
@@ -665,23 +693,33 @@ impl Shard {
         match closing.try_finish() {
             Ok(witness) => {
                 let landed = witness.landed();
-                if let Some(AttachedRole::Receiver { landed: all, .. }) =
-                    self.core.attached(life).map(|a| &mut a.role)
-                {
-                    all.pieces += landed.pieces;
-                    all.bytes += landed.bytes;
-                }
-                let witness = Witness::GateClosed(witness);
-                self.follow_up
-                    .push_back(Input::GateClosed { life, leg, witness });
+                self.gate_over(life, leg, landed, Witness::GateClosed(witness));
             }
-            Err(closing) => {
-                if let Some(gate) = self.gate(life, leg) {
-                    *gate = Gate::Closing(closing);
+            // Whoever is inside may be dead.
+            Err(closing) => match closing.try_finish_dead() {
+                Ok(witness) => {
+                    let landed = witness.landed();
+                    self.gate_over(life, leg, landed, Witness::WriterDead(witness));
                 }
-                self.stuck_gates.push((life, leg));
-            }
+                Err(closing) => {
+                    if let Some(gate) = self.gate(life, leg) {
+                        *gate = Gate::Closing(closing);
+                    }
+                    self.stuck_gates.push((life, leg));
+                }
+            },
         }
+    }
+
+    fn gate_over(&mut self, life: LifeId, leg: LegNo, landed: GateLanded, witness: Witness) {
+        if let Some(AttachedRole::Receiver { landed: all, .. }) =
+            self.core.attached(life).map(|a| &mut a.role)
+        {
+            all.pieces += landed.pieces;
+            all.bytes += landed.bytes;
+        }
+        self.follow_up
+            .push_back(Input::GateClosed { life, leg, witness });
     }
 
     fn gate(&mut self, life: LifeId, leg: LegNo) -> Option<&mut Gate> {
@@ -694,7 +732,6 @@ impl Shard {
     fn post(&mut self, life: LifeId, leg: LegNo, job: u32, spec: JobSpec) {
         let lane = self.next_lane % self.lanes.len().max(1);
         self.next_lane = self.next_lane.wrapping_add(1);
-        let sink = Arc::clone(&self.sink);
         let held = match &spec {
             JobSpec::Pages { chunk, .. } => Held::Chunk(*chunk),
             JobSpec::Aux => Held::Aux,
@@ -704,15 +741,21 @@ impl Shard {
             leg,
             job: job_code(job, held),
         };
-        match (self.build(id, held, &spec, sink), self.lanes.get(lane)) {
+        match (self.build(id, held, &spec), self.lanes.get(lane)) {
+            (Some((Road::Copy(way), job, true)), _) => {
+                let job = Job::over(job.ticket, way, job.layout, job.place, job.checksum);
+                if let Some(back) = self.small.copy(job, &self.node.stats) {
+                    let over = self.job_over(back);
+                    self.follow_up.push_back(over);
+                }
+            }
             // Bounded by `Limits::jobs_per_lane`: a slot is taken before a chunk is pushed.
-            (Some((PeerRoute::Local(gates), job)), Some(lane)) => {
-                let route = LocalRoute::new(gates, job.gate, job.claim);
+            (Some((Road::Copy(way), job, _)), Some(lane)) => {
                 let class = job.class;
-                let job = Job::new(job.ticket, route, job.layout, job.place, job.checksum);
+                let job = Job::over(job.ticket, way, job.layout, job.place, job.checksum);
                 lane.do_send(LaneWork::Copy(class, Box::new(job)));
             }
-            (Some((PeerRoute::Tcp(route), job)), _) => route.post(job),
+            (Some((Road::Tcp(route), job, _)), _) => route.post(job),
             _ => {
                 // Nothing was posted; the debt that was recorded for it is paid by a ticket that
                 // never went anywhere.
@@ -722,22 +765,16 @@ impl Shard {
         }
     }
 
-    fn build(
-        &mut self,
-        id: JobId,
-        held: Held,
-        spec: &JobSpec,
-        sink: Arc<Sink>,
-    ) -> Option<(PeerRoute, NewJob)> {
+    /// The job, its way, and whether it is copied here and now.
+    fn build(&mut self, id: JobId, held: Held, spec: &JobSpec) -> Option<(Road, NewJob, bool)> {
         let l = self.core.life_mut(id.life)?;
         let record = l.legs().get(usize::from(id.leg.0))?;
         let (peer, gate, checksum) = (record.peer, record.gate, record.checksum);
         let number = record.claim?.id.number;
         let class = l.attached().class;
-        let AttachedRole::Sender { cancel, posted } = &mut l.attached_mut().role else {
+        let AttachedRole::Sender { cancel, .. } = &l.attached().role else {
             return None;
         };
-        *posted = true;
         let cancel = cancel.clone();
         let Lease::Read(lease) = &l.custody().lease(held)?.lease else {
             return None;
@@ -767,7 +804,26 @@ impl Shard {
                 to: 0..1,
             },
         };
-        let route = self.peers.get(&peer)?.route.clone();
+        let road = match &self.peers.get(&peer)?.route {
+            PeerRoute::Local(gates) => {
+                Road::Copy(Way::Local(LocalRoute::new(Arc::clone(gates), gate, number)))
+            }
+            PeerRoute::Shm(_) => {
+                Road::Copy(Way::Shm(Arc::clone(self.places.get(&(peer, number))?)))
+            }
+            PeerRoute::Tcp(route) => Road::Tcp(route.clone()),
+        };
+        let cells = place.from.len() as u64 * place.layers.len() as u64;
+        let bytes = cells.saturating_mul(layout.page_bytes);
+        let here = matches!(road, Road::Copy(_)) && self.small.takes(bytes, checksum);
+        let sink = if here {
+            self.small.sink()
+        } else {
+            if let AttachedRole::Sender { posted, .. } = &mut l.attached_mut().role {
+                *posted = true;
+            }
+            Arc::clone(&self.sink) as Arc<dyn TicketSink>
+        };
         let job = NewJob {
             ticket: Ticket::new(id, view, cancel, sink),
             class,
@@ -777,7 +833,7 @@ impl Shard {
             gate,
             checksum,
         };
-        Some((route, job))
+        Some((road, job, here))
     }
 
     fn job_failed_to_start(&mut self, id: JobId, held: Held, end: JobEnd) {
@@ -795,7 +851,7 @@ impl Shard {
         self.follow_up.push_back(input);
     }
 
-    fn job_back(&mut self, back: JobBack, ctx: &mut Context<Self>) {
+    fn job_over(&self, back: JobBack) -> RealInput {
         let JobBack {
             id,
             facts,
@@ -816,7 +872,7 @@ impl Shard {
             JobEnd::Cancelled
         };
         let rest = facts.landed_bytes - facts.told_bytes.min(facts.landed_bytes);
-        let input = Input::JobOver {
+        Input::JobOver {
             life: id.life,
             leg: id.leg,
             job,
@@ -824,8 +880,7 @@ impl Shard {
             rest,
             end,
             witness: Witness::Job(witness),
-        };
-        self.input(input, ctx);
+        }
     }
 
     fn cancel_jobs(&mut self, life: LifeId) {
@@ -1009,6 +1064,7 @@ impl Handler<FromInbox> for Shard {
 
     fn handle(&mut self, FromInbox(mut batch): FromInbox, ctx: &mut Context<Self>) -> Self::Result {
         self.wake();
+        self.small.refill();
         for message in batch.drain(..) {
             self.inbound(message, ctx);
         }
@@ -1050,10 +1106,16 @@ impl Handler<PeerSays> for Shard {
 
     fn handle(&mut self, says: PeerSays, ctx: &mut Context<Self>) -> Self::Result {
         self.wake();
+        self.small.refill();
         let PeerSays { peer, mut items } = says;
         for item in items.drain(..) {
             let input = match item {
-                FromPeer::Claim { offer, terms } => Input::Claim { peer, offer, terms },
+                FromPeer::Claim { offer, terms, shm } => {
+                    if let Some(shm) = shm {
+                        self.places.insert((peer, offer.tag.id.number), shm);
+                    }
+                    Input::Claim { peer, offer, terms }
+                }
                 FromPeer::Body(body) => Input::Message {
                     peer,
                     body: self.with_own_account(peer, body),
@@ -1140,6 +1202,10 @@ impl Handler<PeerGone> for Shard {
             },
             ctx,
         );
+        // Claims that waited for their room went without a word.
+        let core = &self.core;
+        self.places
+            .retain(|(peer, number), _| *peer != gone.peer || core.serves(*peer, *number));
         if gone.for_good {
             self.peers.remove(&gone.peer);
         }

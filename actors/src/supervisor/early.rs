@@ -57,6 +57,12 @@ impl Early {
         Ok(())
     }
 
+    /// Whether this claim waits.
+    pub fn has(&self, peer: PeerRef, no: ClaimNo) -> bool {
+        let is = |w: &Waiting| w.peer == peer && w.offer.tag.id.number == no;
+        self.queue.values().any(is)
+    }
+
     /// Takes out all claims for a room, in the order they came.
     pub fn take_room(&mut self, key: RoomKey) -> Vec<Waiting> {
         let places = self.by_key.remove(&key).unwrap_or_default();

@@ -58,11 +58,13 @@ impl Wiring {
         }
     }
 
-    /// The node whose lanes can do it: over tcp those of the receiver write.
+    /// The node whose lanes can do it: over tcp those of the receiver write, else the sender's.
     fn plant(&self, side: Side) -> Option<plant::Plant> {
         let (wrong, by) = match (self.plant?, self.fabric) {
             (Plant::LateWrite, FabricKind::Tcp) => (plant::Plant::LateWrite, Side::Decode),
-            (Plant::LateWrite, FabricKind::Local) => (plant::Plant::LateWrite, Side::Prefill),
+            (Plant::LateWrite, FabricKind::Local | FabricKind::Shm) => {
+                (plant::Plant::LateWrite, Side::Prefill)
+            }
             (Plant::TornRead, _) => (plant::Plant::TornRead, Side::Prefill),
             (Plant::Leak, _) => (plant::Plant::Leak, Side::Prefill),
         };
@@ -88,6 +90,7 @@ pub(crate) struct Base {
     pub(super) shape: Shape,
     pub(super) listener: Arc<dyn Listener>,
     pub(super) slow_take: Duration,
+    fabric: FabricKind,
     other: &'static str,
     expected: Mutex<Option<Incarnation>>,
     peer: Mutex<Option<Peer>>,
@@ -136,6 +139,7 @@ impl Base {
             shape,
             listener: Arc::clone(listener),
             slow_take: wiring.slow_take,
+            fabric: wiring.fabric,
             other: name(side.other()),
             expected: Mutex::default(),
             peer: Mutex::default(),
@@ -184,7 +188,7 @@ impl Base {
                 if let Some(peer) = self.node.peer(self.other).await {
                     let right = expected.is_none_or(|life| life == peer.incarnation());
                     match peer.state() {
-                        PeerState::Up if right => return Ok(peer),
+                        PeerState::Up if right => return self.joined_right(peer),
                         PeerState::Up => why = "it is an earlier life of it".into(),
                         PeerState::Resuming(text) | PeerState::Down(text) => why = text,
                     }
@@ -195,6 +199,16 @@ impl Base {
         })?;
         *lock(&self.peer) = Some(met);
         Ok(())
+    }
+
+    /// A peer that was met, if it is joined by what was asked for: a storm over sockets shows nothing
+    /// of shared memory.
+    fn joined_right(&self, peer: Peer) -> Result<Peer, String> {
+        let (wanted, other) = (self.fabric.name(), self.other);
+        match peer.fabric().map(|fabric| fabric.to_string()) {
+            Some(fabric) if fabric == wanted => Ok(peer),
+            fabric => Err(format!("{other} is joined by {fabric:?}, not by {wanted}")),
+        }
     }
 
     pub(super) fn sessions(&self) -> Sessions {

@@ -100,7 +100,7 @@ impl Rooms {
         let hub = LocalHub::new();
         let place = || match wiring.fabric {
             FabricKind::Local => Place::Hub(hub.clone()),
-            FabricKind::Tcp => Place::Listen("tcp://127.0.0.1:0".into()),
+            FabricKind::Tcp | FabricKind::Shm => Place::Listen("tcp://127.0.0.1:0".into()),
         };
         let start = |side, store| {
             let runtime = Arc::clone(&runtime);
@@ -110,7 +110,7 @@ impl Rooms {
         let decode = start(Side::Decode, destination)?;
         let address = match wiring.fabric {
             FabricKind::Local => format!("local://{}", name(Side::Prefill)),
-            FabricKind::Tcp => prefill.address()?,
+            FabricKind::Tcp | FabricKind::Shm => prefill.address()?,
         };
         decode.connect(&address)?;
         let rooms = Rooms {

@@ -1,5 +1,6 @@
 //! A pool of the runtime as the oracle sees it.
 
+use crate::options::FabricKind;
 use crate::oracle::{PageStore, Shape};
 use kvroom::{Order, Pool, PoolKind, PoolLayout};
 
@@ -9,8 +10,8 @@ pub(crate) struct PoolStore {
 }
 
 impl PoolStore {
-    /// An owned pool of `pages` pages.
-    pub(crate) fn new(shape: Shape, pages: u32) -> Result<PoolStore, String> {
+    /// A pool of `pages` pages, for rooms over this fabric.
+    pub(crate) fn new(fabric: FabricKind, shape: Shape, pages: u32) -> Result<PoolStore, String> {
         let layout = PoolLayout {
             name: "kv".into(),
             kind: PoolKind::Kv,
@@ -20,7 +21,11 @@ impl PoolStore {
             page_bytes: shape.page_bytes as u64,
             page_tokens: shape.page_tokens,
         };
-        let pool = Pool::owned(layout).map_err(|error| error.to_string())?;
+        let pool = match fabric {
+            FabricKind::Shm => Pool::shared(layout),
+            FabricKind::Local | FabricKind::Tcp => Pool::owned(layout),
+        };
+        let pool = pool.map_err(|error| error.to_string())?;
         Ok(PoolStore { pool })
     }
 }

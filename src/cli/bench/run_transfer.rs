@@ -79,7 +79,8 @@ async fn measure(args: &TransferArgs, ends: &Checked, w: &Workload) -> Result<Ti
     if ends.data_over_sockets() {
         raw = Some(self::raw(&mut pair, ends, w).await?);
     } else {
-        let like = match pair.destination(POOL)?.layout() {
+        let like = match pair.destination(POOL)?.backing() {
+            kvroom::Backing::Memfd { huge } => Backing::Memfd { huge },
             _ => Backing::Private,
         };
         let made = OneCopy::new(w, like, ends.lanes());

@@ -75,6 +75,31 @@ pub(crate) struct Tcp {
     pub(crate) allowed: Option<Vec<String>>,
 }
 
+/// Copies between pools of this host, as they were measured just now.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Copies {
+    /// The widest stores past the caches that this processor has and kvroom uses.
+    pub(crate) instructions: Option<&'static str>,
+    /// Bytes from which on a run is copied with them; none for never.
+    pub(crate) streaming_from_bytes: Option<u64>,
+    /// Whether two runs are copied together.
+    pub(crate) pairs: bool,
+    /// How long the measurement took, in milliseconds, and how many rounds it had.
+    pub(crate) measured_ms: f64,
+    pub(crate) rounds: usize,
+    /// What came out, the smallest pieces first.
+    pub(crate) sizes: Vec<CopySize>,
+}
+
+/// Scattered pieces of one size, in GB/s.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct CopySize {
+    pub(crate) bytes: u64,
+    pub(crate) memcpy: f64,
+    pub(crate) streaming: f64,
+    pub(crate) streaming_two: f64,
+}
+
 /// All of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
@@ -85,6 +110,7 @@ pub(crate) struct Machine {
     pub(crate) dev_shm: DevShm,
     pub(crate) pidfd: Pidfd,
     pub(crate) tcp: Tcp,
+    pub(crate) copies: Copies,
 }
 
 /// Looks at this machine.
@@ -112,6 +138,28 @@ pub(crate) fn look() -> Machine {
         huge_pages: huge_pages(&meminfo, thp.as_deref()),
         dev_shm: dev_shm(proc::text("/proc/mounts").as_deref()),
         tcp: tcp(),
+        copies: copies(),
+    }
+}
+
+fn copies() -> Copies {
+    let measured = kvroom::measure_copies();
+    let facts = kvroom::copy_facts();
+    let rate = |gb_per_s: f64| (gb_per_s * 100.0).round() / 100.0;
+    Copies {
+        instructions: facts.instructions,
+        streaming_from_bytes: facts.from,
+        pairs: facts.pairs,
+        measured_ms: rate(measured.took.as_secs_f64() * 1e3),
+        rounds: measured.rounds,
+        sizes: (measured.samples.iter())
+            .map(|s| CopySize {
+                bytes: s.bytes,
+                memcpy: rate(s.memcpy),
+                streaming: rate(s.one),
+                streaming_two: rate(s.two),
+            })
+            .collect(),
     }
 }
 

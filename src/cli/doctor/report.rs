@@ -1,7 +1,7 @@
 //! What was found, in the shape of `--json`, and which of it is required.
 
 use super::libraries;
-use super::machine::{Cpu, DevShm, HugePages, Machine, Memory, Os, Pidfd, Tcp};
+use super::machine::{Copies, Cpu, DevShm, HugePages, Machine, Memory, Os, Pidfd, Tcp};
 use super::self_test::{SelfTest, SelfTests};
 use serde::Serialize;
 
@@ -17,6 +17,7 @@ pub(crate) struct Report {
     pub(crate) pidfd: Pidfd,
     pub(crate) build: Build,
     pub(crate) tcp: Tcp,
+    pub(crate) copies: Copies,
     pub(crate) fabrics: Vec<Fabric>,
     pub(crate) libraries: Vec<Library>,
     pub(crate) checks: Vec<Check>,
@@ -105,6 +106,7 @@ impl Report {
             pidfd: m.pidfd,
             build,
             tcp: m.tcp,
+            copies: m.copies,
             fabrics,
             libraries: found.into_iter().map(library).collect(),
             checks,

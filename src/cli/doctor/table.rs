@@ -1,6 +1,7 @@
 //! The report for people.
 
 use super::super::proc::bytes;
+use super::machine::Copies;
 use super::report::Report;
 use std::fmt::Display;
 use std::fmt::Write;
@@ -36,6 +37,7 @@ pub(crate) fn table(r: &Report) -> String {
         format!("{profile}, panic = {panic}, {}", r.build.target),
     );
     t.row("tcp", tcp(r));
+    t.row("copies", copies(&r.copies));
     t.heading("fabrics");
     for f in &r.fabrics {
         t.row(f.name, format!("{}: {}", f.state.word(), f.detail));
@@ -100,6 +102,34 @@ fn tcp(r: &Report) -> String {
     format!("congestion control {now}; available: {available}; allowed to all: {allowed}")
 }
 
+fn copies(c: &Copies) -> String {
+    let how = match (c.instructions, c.streaming_from_bytes) {
+        (None, _) => "memcpy; this processor has no wider stores that are used".to_owned(),
+        (Some(name), None) => format!("memcpy; {name} streaming stores are not faster here"),
+        (Some(name), Some(from)) => {
+            let two = if c.pairs { ", two runs together" } else { "" };
+            format!("{name} streaming stores from {}{two}", bytes(from))
+        }
+    };
+    let rates: Vec<String> = (c.sizes.iter())
+        .map(|s| {
+            let streaming = if c.pairs {
+                s.streaming_two
+            } else {
+                s.streaming
+            };
+            format!("{} {} to {streaming}", bytes(s.bytes), s.memcpy)
+        })
+        .collect();
+    if rates.is_empty() {
+        return how;
+    }
+    format!(
+        "{how}; measured, memcpy to streaming in GB/s: {}",
+        rates.join(", ")
+    )
+}
+
 fn size(n: Option<u64>) -> String {
     n.map_or_else(|| "unknown".to_owned(), bytes)
 }
@@ -122,5 +152,40 @@ impl Table {
 
     fn row(&mut self, label: &str, text: impl Display) {
         let _ = writeln!(self.0, "  {label:<13} {text}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::CopySize;
+    use super::*;
+
+    #[test]
+    fn how_bytes_are_copied_is_told_with_what_was_measured() {
+        let mut c = Copies {
+            instructions: Some("AVX2"),
+            streaming_from_bytes: Some(4096),
+            pairs: true,
+            measured_ms: 20.0,
+            rounds: 9,
+            sizes: vec![CopySize {
+                bytes: 4096,
+                memcpy: 5.5,
+                streaming: 7.0,
+                streaming_two: 9.5,
+            }],
+        };
+        assert_eq!(
+            copies(&c),
+            "AVX2 streaming stores from 4 KiB, two runs together; measured, memcpy to streaming in \
+             GB/s: 4 KiB 5.5 to 9.5"
+        );
+        c.pairs = false;
+        assert!(copies(&c).ends_with("5.5 to 7"), "{}", copies(&c));
+        c.streaming_from_bytes = None;
+        assert!(copies(&c).starts_with("memcpy; AVX2"), "{}", copies(&c));
+        c.instructions = None;
+        c.sizes.clear();
+        assert!(copies(&c).starts_with("memcpy; this"), "{}", copies(&c));
     }
 }

@@ -58,7 +58,8 @@ fn node(net: Net) -> Arc<NodeShared> {
         job_slots: 1_000,
         pools: watch::channel(Arc::new(Pools::default())).1,
         started: Instant::now(),
-        next_claim: AtomicU64::new(1),
+        claims: crate::memory::ClaimNumbers::new([]),
+        origin: crate::memory::Origin::here(),
         next_life: AtomicU64::new(1),
     })
 }

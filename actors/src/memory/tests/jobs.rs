@@ -34,6 +34,75 @@ fn source(pool: &Pool) -> ReadLease {
     lease.into_read()
 }
 
+/// Rings, and how many fences this thread had made by then.
+#[derive(Default)]
+struct FencesAtRing(std::sync::Mutex<Option<usize>>);
+
+impl Doorbell for FencesAtRing {
+    fn ring(&self, _: ClaimNo) {
+        *self.0.lock().unwrap() = Some(crate::memory::stream::fences());
+    }
+}
+
+#[test]
+fn streaming_stores_are_fenced_before_the_gate_is_left() {
+    if crate::memory::copy_facts().from.is_none() {
+        eprintln!("SKIPPED: this processor has no streaming stores that are used here");
+        return;
+    }
+    let cell = 64 << 10;
+    let large = || {
+        let layout = PoolLayout {
+            layers: 1,
+            pages: 4,
+            page_bytes: cell,
+            ..layout(Order::LayersFirst)
+        };
+        Pool::owned(layout).unwrap()
+    };
+    let (from, to) = (large(), large());
+    let mut write_from = from.lease_write(&[0, 1, 2]).unwrap();
+    for i in 0..3 {
+        write_from.page_mut(0, i).fill(i as u8 + 1);
+    }
+    let read = write_from.into_read();
+    let mut write = to.lease_write(&[3, 1, 0]).unwrap();
+    let bell = Arc::new(FencesAtRing::default());
+    let sections = vec![write.target_section()];
+    let doorbell: Arc<dyn Doorbell> = Arc::clone(&bell) as _;
+    let table = GateTable::new(1);
+    let gate = table
+        .open(ClaimNo(1), Target::new(sections, None, doorbell))
+        .unwrap();
+    let backs: Arc<Backs> = Arc::default();
+    let ticket = ticket(&read, &backs);
+    let before = crate::memory::stream::fences();
+    let inside = table.enter(gate.slot(), ClaimNo(1)).unwrap();
+    let mut copying = inside.copier(0, &ticket).unwrap();
+    for (i, page) in [3, 1, 0].into_iter().enumerate() {
+        assert_eq!(copying.copy(page * cell, i as u64 * cell, cell), Ok(()));
+    }
+    assert_eq!(
+        copying.copy(2 * cell, 0, cell),
+        Err(CopyError::NotLent {
+            end: End::Destination,
+            page: 2,
+        })
+    );
+    assert_eq!(copying.finish(), 3 * cell);
+    assert_eq!(crate::memory::stream::fences(), before, "one fence for all");
+    let closing = gate.close();
+    drop(inside);
+    assert_eq!(*bell.0.lock().unwrap(), Some(before + 1));
+    let landed = closing.try_finish().unwrap().landed();
+    assert_eq!((landed.pieces, landed.bytes), (3, 3 * cell));
+    for (i, page) in [3, 1, 0].into_iter().enumerate() {
+        let mut seen = vec![0; 64 << 10];
+        assert_eq!(to.observe(0, page, &mut seen), Ok(64 << 10));
+        assert!(seen.iter().all(|b| *b == i as u8 + 1), "page {i}");
+    }
+}
+
 #[test]
 fn a_copy_lands_where_the_plan_says_and_is_counted() {
     let e = ends();

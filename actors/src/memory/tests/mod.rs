@@ -1,8 +1,14 @@
 //! Tests of pools, leases, gates and jobs together, on one thread. Orders of threads: the loom tests.
 
+mod dir;
+mod file_pools;
 mod gates;
 mod jobs;
 mod leases;
+mod past_lives;
+mod ring;
+mod shared_gates;
+mod shared_pools;
 mod table_model;
 
 use super::*;

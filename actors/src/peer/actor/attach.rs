@@ -7,6 +7,7 @@ use super::deliver::Incoming;
 use super::life::Closed;
 use super::{Link, PeerActor, PeerState};
 use crate::fabric::PeerRoute;
+use crate::fabric::shm::ShmRoute;
 use crate::fabric::tcp::TcpRoute;
 use crate::ids::PoolId;
 use crate::memory::GateTable;
@@ -15,6 +16,7 @@ use crate::peer::session::{ResumeRefused, Session, SessionLimits};
 use crate::peer::transport::{Connection, Source};
 use crate::peer::wire::{Bounds, FrameReader};
 use crate::reason::{Code, Reason};
+use crate::runtime::link::RemotePools;
 use crate::supervisor::actor::ShardPeer;
 use actix::{
     ActorFutureExt, AsyncContext, Context, Handler, Message, ResponseActFuture, WrapFuture,
@@ -43,12 +45,15 @@ pub(crate) struct Attach {
     pub(crate) our_window: u32,
     pub(crate) their_window: u32,
     pub(crate) route: RouteWish,
+    /// The peer's pools, if it shares memory.
+    pub(crate) remote: RemotePools,
 }
 
 /// How bytes shall go in a new session.
 pub(crate) enum RouteWish {
     Local(Arc<GateTable>),
     Tcp(Box<dyn FnOnce() -> TcpRoute + Send>),
+    Shm(ShmRoute),
 }
 
 /// What became of a transport.
@@ -80,7 +85,11 @@ impl PeerActor {
         self.link.as_ref().is_some_and(|l| l.transport.is_some())
     }
 
-    fn fresh(&mut self, attach: Attach) -> (PeerRoute, Connection, Option<Vec<u8>>, Vec<u8>) {
+    fn fresh(
+        &mut self,
+        attach: Attach,
+        ctx: &mut Context<Self>,
+    ) -> (PeerRoute, Connection, Option<Vec<u8>>, Vec<u8>) {
         self.give_up(
             Reason::new(
                 Code::SessionLost,
@@ -97,10 +106,16 @@ impl PeerActor {
         let mut session = Session::new(self.node.incarnation, self.incarnation, limits);
         // What earlier sessions named is dead for ever.
         session.note_abort(self.floor);
+        let mut watching = Vec::new();
         let route = match attach.route {
             RouteWish::Local(gates) => PeerRoute::Local(gates),
             RouteWish::Tcp(start) => PeerRoute::Tcp(start()),
+            RouteWish::Shm(route) => {
+                watching = super::near::watch(&route, attach.session, ctx);
+                PeerRoute::Shm(route)
+            }
         };
+        self.fabric.send_replace(Some(route.fabric()));
         self.parted.store(false, Ordering::Release);
         self.node.stats.add(&self.node.stats.sessions_opened);
         self.link = Some(Link {
@@ -108,6 +123,8 @@ impl PeerActor {
             id: attach.session,
             pools: attach.pools.into_iter().collect(),
             route: route.clone(),
+            remote: attach.remote,
+            watching,
             reader: self.reader(),
             transport: None,
             taking: false,
@@ -217,6 +234,10 @@ impl Handler<Attach> for PeerActor {
                 return answer(Attached::Lost(why), self);
             }
             let read = std::mem::take(&mut attach.read);
+            if let Some(link) = &mut self.link {
+                // Those that were added meanwhile, too.
+                link.remote.append(&mut attach.remote);
+            }
             return match self.begin(attach.connection, attach.go, ctx) {
                 Ok(source) => {
                     self.node.stats.add(&self.node.stats.sessions_resumed);
@@ -231,7 +252,7 @@ impl Handler<Attach> for PeerActor {
                 }
             };
         }
-        let (route, connection, go, read) = self.fresh(attach);
+        let (route, connection, go, read) = self.fresh(attach, ctx);
         let source = match self.begin(connection, go, ctx) {
             Ok(source) => source,
             Err(why) => {

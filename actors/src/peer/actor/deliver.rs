@@ -158,6 +158,7 @@ impl PeerActor {
                 );
                 let pages = claim.sections.iter().map(|s| s.pages.len() as u64).sum();
                 let terms = over_limits(&claim, pages, &self.node.limits).map_or(terms, Err);
+                let (terms, shm) = link.shm_claim(&claim, terms);
                 let (tag, gate, checksum) = (claim.tag, claim.gate, claim.checksum);
                 let deadline_ms = claim.deadline_ms;
                 tracing::debug!(room = %tag.room, peer = self.name, trace = ?claim.trace, "claim arrived");
@@ -173,13 +174,17 @@ impl PeerActor {
                     FromPeer::Claim {
                         offer,
                         terms: terms.map(Arc::new),
+                        shm,
                     },
                 );
             }
             Body::PoolAdded { pool, layout } => {
+                link.map_pool(pool, &layout)?;
                 link.pools.insert(pool, layout);
             }
             Body::PoolRetired { pool } => {
+                // Claims that are there keep the mapping.
+                link.remote.remove(&pool);
                 link.pools.remove(&pool);
             }
             Body::Bye { drained } => {

@@ -74,7 +74,9 @@ impl PeerActor {
             self.give_up(Reason::new(Code::SessionLost, text).from_peer(), None);
             return;
         }
-        self.wait_for_another(why, ctx);
+        if !self.gave_up_the_dead() {
+            self.wait_for_another(why, ctx);
+        }
     }
 
     /// The session has no transport any more, and is kept until another one comes, or too long.

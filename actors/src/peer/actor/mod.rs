@@ -20,12 +20,14 @@ use super::message::{Body, Claim};
 use super::session::Session;
 use super::transport::Transport;
 use super::wire::FrameReader;
-use crate::fabric::PeerRoute;
+use crate::fabric::shm::ShmClaim;
+use crate::fabric::{Fabric, PeerRoute};
 use crate::ids::{ClaimNo, Incarnation, LegNo, LifeId, PeerRef, PoolId, RoomId};
 use crate::memory::Target;
 use crate::peer::hello::SessionId;
 use crate::reason::Reason;
 use crate::room::event::LegTerms;
+use crate::runtime::link::RemotePools;
 use crate::runtime::shared::NodeShared;
 use crate::supervisor::actor::{SessionAnswers, SessionSays, Shard};
 use crate::supervisor::early::Offer;
@@ -40,6 +42,7 @@ mod clock;
 mod deliver;
 mod flush;
 mod life;
+mod near;
 mod open;
 
 pub(crate) use attach::{Attach, Attached, RouteWish};
@@ -80,6 +83,8 @@ pub(crate) enum FromPeer {
     Claim {
         offer: Offer,
         terms: Result<Arc<LegTerms>, Reason>,
+        /// Where to write, if the peer shares memory.
+        shm: Option<Arc<ShmClaim>>,
     },
     Body(Body),
 }
@@ -95,6 +100,12 @@ pub enum PeerState {
     /// There is no session; the text says why.
     Down(String),
 }
+
+/// Who hears of a peer's state, and of its fabric.
+pub(crate) type Told = (
+    tokio::sync::watch::Sender<PeerState>,
+    tokio::sync::watch::Sender<Option<Fabric>>,
+);
 
 /// See the module.
 pub(crate) struct PeerActor {
@@ -124,6 +135,8 @@ pub(crate) struct PeerActor {
     spare: Vec<Vec<FromPeer>>,
     /// Told when a session is up or gone.
     watch: tokio::sync::watch::Sender<PeerState>,
+    /// Told how bytes go in a new session.
+    fabric: tokio::sync::watch::Sender<Option<Fabric>>,
     /// The peer ended the last session on purpose: this node does not connect to it by itself.
     parted: Arc<AtomicBool>,
 }
@@ -134,6 +147,10 @@ struct Link {
     id: SessionId,
     pools: BTreeMap<PoolId, PoolLayout>,
     route: PeerRoute,
+    /// Pools of a peer that shares memory, mapped here.
+    remote: RemotePools,
+    /// Tasks that watch a peer which shares memory.
+    watching: Vec<tokio::task::JoinHandle<()>>,
     reader: FrameReader,
     /// None while it waits to be resumed.
     transport: Option<Transport>,
@@ -148,6 +165,9 @@ struct Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.stop_tasks();
+        for task in self.watching.drain(..) {
+            task.abort();
+        }
     }
 }
 
@@ -170,7 +190,7 @@ impl PeerActor {
         name: String,
         incarnation: Incarnation,
         shards: Vec<Addr<Shard>>,
-        watch: tokio::sync::watch::Sender<PeerState>,
+        (watch, fabric): Told,
         parted: Arc<AtomicBool>,
     ) -> Self {
         PeerActor {
@@ -192,6 +212,7 @@ impl PeerActor {
             acknowledging: false,
             spare: Vec::new(),
             watch,
+            fabric,
             parted,
         }
     }
@@ -239,6 +260,7 @@ impl Handler<PoolsChanged> for PeerActor {
 
     fn handle(&mut self, PoolsChanged(bodies): PoolsChanged, ctx: &mut Context<Self>) {
         for body in bodies {
+            self.share_pool(&body);
             self.command(Command::Say(body));
         }
         self.wants_flush(ctx);

@@ -1,8 +1,9 @@
 //! Claims on their way out: a number, a gate and a place in the queue in one step, or a reason.
 
 use super::{Command, OpenRequest, PeerActor, PeerState};
+use crate::fabric::PeerRoute;
 use crate::ids::ClaimId;
-use crate::memory::Withdrawn;
+use crate::memory::{Withdrawn, open_shared};
 use crate::peer::message::{Body, Claim, ClaimTag};
 use crate::peer::wire;
 use crate::reason::{Code, Reason, Side};
@@ -104,7 +105,10 @@ impl PeerActor {
 
     /// The number, the gate and the place in the queue: one step.
     fn open(&mut self, request: OpenRequest) {
-        if let Some(reason) = self.too_long(&request.claim) {
+        if let Some(reason) = self
+            .too_long(&request.claim)
+            .or_else(|| self.private(&request))
+        {
             return self.not_opened(request, reason);
         }
         let Some(link) = &mut self.link else {
@@ -119,7 +123,11 @@ impl PeerActor {
         } = request;
         let room = claim.tag.room.id;
         let number = self.node.new_claim();
-        let opened = match self.node.gates.open(number, target) {
+        let opened = match &link.route {
+            PeerRoute::Shm(route) => open_shared(&route.ours, number, target),
+            PeerRoute::Local(_) | PeerRoute::Tcp(_) => self.node.gates.open(number, target),
+        };
+        let opened = match opened {
             Ok(gate) => {
                 claim.tag.id = ClaimId {
                     receiver: self.node.incarnation,
@@ -173,6 +181,23 @@ impl PeerActor {
                 ),
             )
         })
+    }
+
+    /// A peer that writes into memory itself has to be able to map it.
+    fn private(&self, request: &OpenRequest) -> Option<Reason> {
+        let route = self.link.as_ref().map(|link| &link.route);
+        let Some(PeerRoute::Shm(_)) = route else {
+            return None;
+        };
+        let pool = request.target.private_pool()?;
+        Some(Reason::new(
+            Code::LayoutMismatch,
+            format!(
+                "pool {pool:?} is private memory, and node {:?} of this host writes by itself: make \
+                 the pool with Pool::shared, or turn Net::shm off",
+                self.name
+            ),
+        ))
     }
 
     pub(super) fn not_opened(&mut self, request: OpenRequest, reason: Reason) {

@@ -45,6 +45,7 @@ fn offer() -> Offer {
         resume: None,
         received: 0,
         token: 77,
+        host: None,
     }
 }
 

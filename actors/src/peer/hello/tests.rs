@@ -47,6 +47,7 @@ fn node(name: &str, n: u64) -> Node {
             resume: None,
             received: 0,
             token: 1,
+            host: None,
         },
     }
 }

@@ -4,7 +4,7 @@
 
 use super::{Bounds, WireError};
 use crate::ids::ClaimNo;
-use crate::peer::hello::{Hello, MAX_NAME, MAX_POOLS, Offer};
+use crate::peer::hello::{Hello, Link, MAX_NAME, MAX_POOLS, MAX_SOCKET, Offer};
 use crate::peer::message::{Body, Claim, Part};
 use crate::reason::Reason;
 use kvroom_kernels::coverage::Coverage;
@@ -60,6 +60,13 @@ pub(super) fn check_hello(hello: &Hello) -> Result<(), String> {
 
 /// Checks the bounds of an offer; what it means is [`crate::peer::hello::accept`]'s.
 pub(super) fn check_offer(offer: &Offer) -> Result<(), String> {
+    let socket = offer.host.as_ref().and_then(|h| h.socket.as_ref());
+    if let Some(long) = socket.filter(|s| s.is_empty() || s.len() > MAX_SOCKET) {
+        let len = long.len();
+        return Err(format!(
+            "a socket's name of {len} bytes (1 to {MAX_SOCKET})"
+        ));
+    }
     let pools = &offer.pools;
     if pools.len() > MAX_POOLS {
         return Err(format!("{} pools (at most {MAX_POOLS})", pools.len()));
@@ -69,6 +76,20 @@ pub(super) fn check_offer(offer: &Offer) -> Result<(), String> {
         let twice = |(other, before): &(_, PoolLayout)| other == id || before.name == layout.name;
         if pools[..n].iter().any(twice) {
             return Err(format!("pool {} (id {}) listed twice", layout.name, id.0));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the bounds of what a peer on this host shares.
+pub(super) fn check_link(link: &Link) -> Result<(), String> {
+    let pools = &link.pools;
+    if pools.len() > MAX_POOLS {
+        return Err(format!("{} pools (at most {MAX_POOLS})", pools.len()));
+    }
+    for (n, pool) in pools.iter().enumerate() {
+        if pools[..n].iter().any(|before| before.pool == pool.pool) {
+            return Err(format!("pool {} listed twice", pool.pool.0));
         }
     }
     Ok(())

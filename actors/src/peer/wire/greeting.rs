@@ -8,7 +8,7 @@ use super::reader::Cutter;
 use super::{WireError, bounds, decode, encode, length_word};
 use crate::copy::schedule::Class;
 use crate::peer::auth::{self, ClusterKey, Mac};
-use crate::peer::hello::{Hello, Offer, RefusalCode, SessionId};
+use crate::peer::hello::{Hello, Link, Offer, RefusalCode, SessionId};
 use serde::{Deserialize, Serialize};
 
 /// Longest message of a greeting before the peer is proven, and of a verdict: 1 KiB.
@@ -34,6 +34,9 @@ pub enum Greeting {
     Offer(Offer),
     /// How it ends.
     Verdict(Verdict),
+    /// What it shares with a peer on the same host; descriptors come with it. Between the offers and
+    /// the last word, and only if both offers say so.
+    Link(Link),
 }
 
 impl Greeting {
@@ -44,6 +47,7 @@ impl Greeting {
             Greeting::Data(_) => "DataHello",
             Greeting::Mac(_) => "Mac",
             Greeting::Offer(_) => "Offer",
+            Greeting::Link(_) => "Link",
             Greeting::Verdict(Verdict::Accept { .. }) => "Accept",
             Greeting::Verdict(Verdict::Refused { .. }) => "Refused",
             Greeting::Verdict(Verdict::Go) => "Go",
@@ -222,7 +226,7 @@ impl GreetingReader {
 
 fn limit(greeting: &Greeting) -> usize {
     match greeting {
-        Greeting::Offer(_) => OFFER_BYTES,
+        Greeting::Offer(_) | Greeting::Link(_) => OFFER_BYTES,
         _ => STRANGER_BYTES,
     }
 }
@@ -231,6 +235,7 @@ fn check(greeting: &Greeting) -> Result<(), WireError> {
     let checked = match greeting {
         Greeting::Hello(hello) => bounds::check_hello(hello),
         Greeting::Offer(offer) => bounds::check_offer(offer),
+        Greeting::Link(link) => bounds::check_link(link),
         Greeting::Verdict(Verdict::Refused { text, .. }) if text.len() > MAX_REFUSAL => Err(
             format!("{} bytes of text (at most {MAX_REFUSAL})", text.len()),
         ),

@@ -267,6 +267,13 @@ impl<L, W, A> ShardCore<L, W, A> {
         self.claims.get(&key).copied()
     }
 
+    /// Whether a peer's claim is served here, or waits to be.
+    pub fn serves(&self, peer: PeerRef, number: ClaimNo) -> bool {
+        let role = Role::Sender;
+        let key = ClaimKey { peer, role, number };
+        self.claims.contains_key(&key) || self.early.has(peer, number)
+    }
+
     /// How many claims are live in either role.
     pub fn claims(&self) -> usize {
         self.claims.len()

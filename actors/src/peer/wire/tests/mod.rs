@@ -52,6 +52,7 @@ fn offer() -> Offer {
         }),
         received: 9,
         token: 10,
+        host: None,
     }
 }
 

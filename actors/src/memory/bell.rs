@@ -1,0 +1,74 @@
+//! A doorbell between processes: an eventfd that one side rings and the other one waits for.
+//!
+//! Rules: ringing never blocks and never fails loudly: a bell that has been rung 2^64 times is made
+//! silent first, so that who waits for edges and never reads the count hears this one too.
+#![allow(unsafe_code)] // Makes an eventfd.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Bell(File);
+
+impl Bell {
+    /// A new one, not rung.
+    pub(crate) fn new() -> io::Result<Bell> {
+        // SAFETY: no memory is involved.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: just made, and nobody else has it.
+        Ok(Bell::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Wakes whoever waits for it.
+    pub(crate) fn ring(&self) {
+        let ring = || (&self.0).write(&1_u64.to_ne_bytes());
+        if ring().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) {
+            self.silence();
+            let _ = ring();
+        }
+    }
+
+    /// Makes it silent again; says whether it was rung. Never while a reactor waits for it: a ring that
+    /// is taken away before the reactor has looked wakes nobody.
+    pub(crate) fn silence(&self) -> bool {
+        (&self.0).read(&mut [0; 8]).is_ok()
+    }
+
+    /// How often it was rung since it was silenced last.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> u64 {
+        use std::os::fd::AsRawFd;
+        let info = format!("/proc/self/fdinfo/{}", self.0.as_raw_fd());
+        let info = std::fs::read_to_string(info).unwrap();
+        let count = info.lines().find_map(|l| l.strip_prefix("eventfd-count:"));
+        u64::from_str_radix(count.unwrap().trim(), 16).unwrap()
+    }
+
+    /// Another descriptor of the same bell.
+    pub(crate) fn try_clone(&self) -> io::Result<Bell> {
+        self.0.try_clone().map(Bell)
+    }
+}
+
+impl From<OwnedFd> for Bell {
+    fn from(fd: OwnedFd) -> Bell {
+        Bell(File::from(fd))
+    }
+}
+
+impl From<Bell> for OwnedFd {
+    fn from(bell: Bell) -> OwnedFd {
+        OwnedFd::from(bell.0)
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

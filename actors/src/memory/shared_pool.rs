@@ -1,0 +1,214 @@
+//! Pools that other processes of this host may map.
+//!
+//! ```text
+//!   Pool::shared ────▶ sealed memfd ──descriptor──▶ peers map it
+//!   Pool::from_file ─▶ a caller's file, and PATH.kvroom beside it ──the next runtime──▶ from_file
+//! ```
+//!
+//! Rules:
+//! - Whoever gets the descriptor may write all of the pool: give it to peers that are trusted with it.
+//! - All of the memory is allocated when the pool is made; an owned pool's is when it is touched.
+//! - It is not mapped in a child of fork: there leases are refused.
+//! - A pool in a file outlives the runtime: the next one finds which pages were lent to whom, and
+//!   keeps those that may still be written from everybody.
+#![allow(unsafe_code)] // An unsafe constructor: what a caller's file needs is the caller's promise.
+
+use super::pool::{Pool, PoolError, bytes_of};
+use super::shared::{
+    Attachment, Backing, FileOptions, ProcessId, Quarantined, SharedError, SharedMemory,
+    SharedOptions, open_pool,
+};
+use super::shared_table::{Lending, TableMemory};
+use super::target::Target;
+use crate::ids::ClaimNo;
+use kvroom_kernels::layout::PoolLayout;
+use std::path::Path;
+use std::sync::Arc;
+
+impl Pool {
+    /// A pool of zeroed memory that nodes on the same host may map, in huge pages if the system gives
+    /// them. All of it is allocated now.
+    ///
+    /// ```
+    /// # use kvroom_actors::memory::{Backing, Pool};
+    /// # use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};
+    /// let pool = Pool::shared(PoolLayout {
+    ///     name: "kv".into(), kind: PoolKind::Kv, order: Order::LayersFirst,
+    ///     layers: 2, pages: 8, page_bytes: 4096, page_tokens: 16,
+    /// })?;
+    /// assert!(matches!(pool.backing(), Backing::Memfd { .. }));
+    /// pool.lease_write(&[3])?.page_mut(0, 0).fill(7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::BadLayout`]; [`PoolError::Shared`], with the size if there is not as much memory.
+    pub fn shared(layout: PoolLayout) -> Result<Pool, PoolError> {
+        Pool::shared_with(layout, &SharedOptions::default())
+    }
+
+    /// As [`Pool::shared`], made in a certain way.
+    ///
+    /// # Errors
+    ///
+    /// As there, and if there is no such NUMA node.
+    pub fn shared_with(layout: PoolLayout, options: &SharedOptions) -> Result<Pool, PoolError> {
+        let bytes = bytes_of(&layout)?;
+        match SharedMemory::create(&layout.name, bytes, options) {
+            Ok(memory) => {
+                let huge = memory.is_huge();
+                Pool::in_shared(layout, memory, Backing::Memfd { huge })
+            }
+            Err(why) => Err(PoolError::Shared {
+                pool: layout.name,
+                why,
+            }),
+        }
+    }
+
+    /// A pool in a file that the caller has, in `/dev/shm` or anywhere where a mapping is shared. Its
+    /// contents stay as they are; what it lacks of the layout's size in memory or on disk is allocated
+    /// now. The file is not removed when the pool goes.
+    ///
+    /// The pool outlives this process. Beside the file, `PATH.kvroom` and `PATH.kvroom.gates-N` tell the
+    /// next runtime that attaches which pages were lent for writing, and through which gates. It closes
+    /// those, and pages whose writers may still be inside are quarantined: no lease of them is given
+    /// until they have left, or are proven dead (see [`Pool::quarantined`]). One runtime at a time has
+    /// the pool.
+    ///
+    /// # Safety
+    ///
+    /// As long as the pool, a lease or a job of it lives, in this process or in a peer's:
+    /// - nobody makes the file shorter, or punches holes into it: an access would be a SIGBUS. It cannot
+    ///   be sealed against that;
+    /// - nobody but the pool's leases and gates writes into its pages, and nobody reads them without a
+    ///   lease (as for [`Pool::from_raw`]);
+    /// - nobody changes or removes the files beside it.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::BadLayout`]; [`PoolError::Shared`]: the file is too small, not a file, a symbolic link,
+    /// on a filesystem that is full, or a pool of another runtime that is alive.
+    pub unsafe fn from_file(
+        layout: PoolLayout,
+        path: &Path,
+        options: &FileOptions,
+    ) -> Result<Pool, PoolError> {
+        let bytes = bytes_of(&layout)?;
+        let opened = open_pool(path, bytes, options).and_then(|memory| {
+            let attachment = Attachment::new(path, &layout)?;
+            Ok((memory, attachment))
+        });
+        match opened {
+            Ok((memory, attachment)) => {
+                let pool = Pool::in_shared(layout, memory, Backing::File)?;
+                pool.memory().attach(attachment);
+                Ok(pool)
+            }
+            Err(why) => Err(PoolError::Shared {
+                pool: layout.name,
+                why,
+            }),
+        }
+    }
+
+    /// Pages that writers of a former life of the pool may still write, in rising order. Leases of them
+    /// are refused until they have left or are proven dead.
+    pub fn quarantined(&self) -> Vec<Quarantined> {
+        self.memory()
+            .attachment()
+            .map_or_else(Vec::new, |a| a.quarantined())
+    }
+
+    /// Frees the pages of [`Pool::quarantined`] that nobody can write any more; how many those were. A
+    /// refused lease does this too.
+    pub fn look_again(&self) -> usize {
+        let memory = self.memory();
+        memory
+            .attachment()
+            .map_or(0, |a| a.look_again(memory.holders()))
+    }
+
+    /// What the pool's memory is.
+    pub fn backing(&self) -> Backing {
+        self.memory().backing()
+    }
+
+    /// Whether its memory is in this process: that of a shared pool is not in a child of fork.
+    pub fn is_here(&self) -> bool {
+        self.memory().is_mapped()
+    }
+
+    /// What peers on this host map, if they may.
+    pub(crate) fn shared_memory(&self) -> Option<&Arc<SharedMemory>> {
+        self.memory().shared()
+    }
+
+    /// What is known of the pool's lives, if it outlives this process.
+    pub(crate) fn attachment(&self) -> Option<&Arc<Attachment>> {
+        self.memory().attachment()
+    }
+}
+
+/// Memory for the gates of a peer's process: in a file beside each of the pools that outlive this
+/// process, so that the next life finds it from each; `None` if none of them does.
+pub(crate) fn gate_table<'p>(
+    pools: impl IntoIterator<Item = &'p Pool>,
+    writer: &ProcessId,
+    bytes: usize,
+) -> Option<Result<SharedMemory, SharedError>> {
+    let mut made: Option<SharedMemory> = None;
+    for attachment in pools.into_iter().filter_map(Pool::attachment) {
+        match &made {
+            None => match attachment.gate_table(writer, bytes) {
+                Ok(table) => made = Some(table),
+                Err(why) => return Some(Err(why)),
+            },
+            // On another filesystem it has no second name: then it is recorded by its writer alone,
+            // when a page is lent.
+            Some(table) => drop(attachment.link_table(table, writer)),
+        }
+    }
+    made.map(Ok)
+}
+
+/// Notes in pools that outlive this process which claim has which pages lent through one table.
+pub(crate) struct NoteOwners {
+    table: TableMemory,
+    writer: ProcessId,
+}
+
+impl NoteOwners {
+    /// For claims whose gates are in this table.
+    pub(crate) fn new(table: TableMemory) -> Self {
+        NoteOwners {
+            writer: table.writer(),
+            table,
+        }
+    }
+}
+
+impl Lending for NoteOwners {
+    fn lent(&self, number: u64, target: &Target) -> bool {
+        let attachments = || {
+            let sections = target.sections();
+            sections.filter_map(|s| Some((s, s.memory().attachment()?)))
+        };
+        if !attachments().all(|(_, a)| a.knows(self.table.memory(), &self.writer)) {
+            return false;
+        }
+        for (section, attachment) in attachments() {
+            attachment.note_owner(section.pages(), ClaimNo(number));
+        }
+        true
+    }
+
+    fn back(&self, number: u64, target: &Target) {
+        for section in target.sections() {
+            if let Some(attachment) = section.memory().attachment() {
+                attachment.clear_owner(section.pages(), ClaimNo(number));
+            }
+        }
+    }
+}

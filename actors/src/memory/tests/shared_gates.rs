@@ -1,0 +1,238 @@
+use super::*;
+use crate::memory::copy::End;
+use crate::memory::shared_table::{SharedGates, TableError};
+use crate::memory::{
+    Bell, PidFd, ProcessId, RemoteGates, RemotePool, SharedMemory, SharedOptions, TableMemory,
+    Writer, open_shared,
+};
+use std::process::{Child, Command, Stdio};
+
+/// Both sides of a gate table, in one process; `pidfd` stands for the writer's.
+struct Both {
+    ours: Arc<SharedGates>,
+    theirs: RemoteGates,
+    rung: Bell,
+    pool: Pool,
+    remote: RemotePool,
+}
+
+fn both(slots: u32, pidfd: PidFd) -> Both {
+    let writer = ProcessId::own().unwrap();
+    let options = SharedOptions::default();
+    let memory = SharedMemory::create("gates", TableMemory::bytes_of(slots), &options).unwrap();
+    let fd = memory.fd().try_clone_to_owned().unwrap();
+    let table = TableMemory::create(memory, &writer);
+    let mapped = SharedMemory::receive(fd, TableMemory::bytes_of(slots)).unwrap();
+    let mapped = TableMemory::open(mapped).unwrap();
+    assert_eq!((mapped.slots(), mapped.writer()), (slots, writer));
+    let rung = Bell::new().unwrap();
+    let bell = Arc::new(rung.try_clone().unwrap());
+    let pool = Pool::shared(layout(Order::LayersFirst)).unwrap();
+    let memory = pool.shared_memory().unwrap();
+    let fd = memory.fd().try_clone_to_owned().unwrap();
+    let memory = SharedMemory::receive(fd, memory.len()).unwrap();
+    Both {
+        ours: SharedGates::new(table, Arc::new(Writer::new(pidfd)), None),
+        theirs: RemoteGates::new(mapped, bell),
+        rung,
+        remote: RemotePool::new(memory, layout(Order::LayersFirst)).unwrap(),
+        pool,
+    }
+}
+
+fn own() -> PidFd {
+    PidFd::own().unwrap()
+}
+
+/// A process that does nothing, and its pidfd.
+fn sleeper() -> (Child, PidFd) {
+    let child = Command::new("sleep")
+        .arg("1000")
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pidfd = ProcessId::of(child.id()).unwrap().open().unwrap().unwrap();
+    (child, pidfd)
+}
+
+#[test]
+fn what_is_written_through_a_mapping_is_in_the_pool_when_its_gate_is_finished() {
+    let (b, bell) = (both(4, own()), Arc::default());
+    let source = pool();
+    let mut lease = source.lease_write(&[6]).unwrap();
+    lease.page_mut(2, 0).fill(0xAB);
+    let lease = lease.into_read();
+    let mut lent = b.pool.lease_write(&[3]).unwrap();
+    let gate = open_shared(&b.ours, ClaimNo(7), target(&mut lent, &bell)).unwrap();
+    let inside = b.theirs.enter(gate.slot(), ClaimNo(7)).unwrap();
+    let ticket = ticket(&lease, &Arc::default());
+    let to = (&b.remote, &[3][..]);
+    inside
+        .copy_from(to, at(2, 3), &ticket, at(2, 6), 16)
+        .unwrap();
+    let stray = inside.copy_from(to, at(2, 4), &ticket, at(2, 6), 16);
+    let end = End::Destination;
+    assert_eq!(stray, Err(CopyError::NotLent { end, page: 4 }));
+    let outside = inside.copy_from(to, 3 * 8 * 16 - 8, &ticket, at(2, 6), 16);
+    assert!(matches!(outside, Err(CopyError::OutOfPool { .. })));
+    drop(inside);
+    let witness = gate.close().try_finish().unwrap();
+    assert_eq!(
+        witness.landed(),
+        Landed {
+            pieces: 1,
+            bytes: 16
+        }
+    );
+    assert_eq!(lent.page(2, 0), [0xAB; 16]);
+    assert_eq!(seen(&b.pool, 2, 4), [0; 16]);
+}
+
+#[test]
+fn a_writer_of_another_process_holds_the_witness_back_and_rings_when_it_leaves() {
+    let (b, bell) = (both(4, own()), Arc::<Rings>::default());
+    let mut lent = b.pool.lease_write(&[1]).unwrap();
+    let gate = open_shared(&b.ours, ClaimNo(9), target(&mut lent, &bell)).unwrap();
+    let slot = gate.slot();
+    let [first, second] = [(); 2].map(|()| b.theirs.enter(slot, ClaimNo(9)).unwrap());
+    let closing = gate.close().try_finish().unwrap_err();
+    assert_eq!(
+        b.theirs.enter(slot, ClaimNo(9)).unwrap_err(),
+        Refused::Closed
+    );
+    drop(first);
+    assert!(!b.rung.silence(), "somebody is still inside");
+    let closing = closing.try_finish().unwrap_err();
+    b.ours.rang();
+    assert_eq!(bell.heard(), []);
+    drop(second);
+    assert!(b.rung.silence());
+    b.ours.rang();
+    assert_eq!(bell.heard(), [ClaimNo(9)]);
+    assert!(closing.try_finish().is_ok());
+    lent.page_mut(0, 0).fill(1);
+}
+
+#[test]
+fn a_living_writer_inside_is_never_discounted_and_a_dead_one_is() {
+    let (mut child, pidfd) = sleeper();
+    let (b, bell) = (both(4, pidfd), Arc::default());
+    let mut lent = b.pool.lease_write(&[1, 2]).unwrap();
+    let gate = open_shared(&b.ours, ClaimNo(9), target(&mut lent, &bell)).unwrap();
+    // As the process would that is stopped, and then killed, inside.
+    let inside = b.theirs.enter(gate.slot(), ClaimNo(9)).unwrap();
+    let closing = gate.close().try_finish().unwrap_err();
+    let closing = closing.try_finish_dead().unwrap_err();
+    assert!(b.pool.lease_read(&[2]).is_err());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut closing = closing.try_finish().unwrap_err();
+    let witness = loop {
+        // The kernel is not asked for each gate and each time.
+        closing = match closing.try_finish_dead() {
+            Ok(witness) => break witness,
+            Err(closing) => closing,
+        };
+        std::thread::yield_now();
+    };
+    assert_eq!(Witness::WriterDead(witness).proof(), Proof::WriterDead);
+    lent.page_mut(0, 0).fill(1);
+    // Its slot is not used again: the count of the dead stays in it.
+    let mut slots = Vec::new();
+    for number in 10..13 {
+        let mut other = b.pool.lease_write(&[number as u32 - 5]).unwrap();
+        let gate = open_shared(&b.ours, ClaimNo(number), target(&mut other, &bell)).unwrap();
+        slots.push((gate, other));
+    }
+    let mut other = b.pool.lease_write(&[3]).unwrap();
+    assert!(open_shared(&b.ours, ClaimNo(13), target(&mut other, &bell)).is_err());
+    drop(inside);
+}
+
+#[test]
+fn a_dead_writer_does_not_open_what_is_not_closed() {
+    let (mut child, pidfd) = sleeper();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (b, bell) = (both(4, pidfd), Arc::default());
+    let mut lent = b.pool.lease_write(&[1]).unwrap();
+    let gate = open_shared(&b.ours, ClaimNo(9), target(&mut lent, &bell)).unwrap();
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lent.page(0, 0)[0])).is_err());
+    assert!(gate.close().try_finish().is_ok());
+}
+
+#[test]
+fn a_gate_that_nobody_waits_for_keeps_its_pages_until_its_writers_are_out() {
+    let (b, bell) = (both(1, own()), Arc::default());
+    let mut lent = b.pool.lease_write(&[1]).unwrap();
+    let gate = open_shared(&b.ours, ClaimNo(9), target(&mut lent, &bell)).unwrap();
+    let inside = b.theirs.enter(gate.slot(), ClaimNo(9)).unwrap();
+    drop((gate, lent));
+    assert!(b.pool.lease_read(&[1]).is_err(), "somebody is inside");
+    let mut other = b.pool.lease_write(&[2]).unwrap();
+    let full = open_shared(&b.ours, ClaimNo(10), target(&mut other, &bell)).unwrap_err();
+    assert!(full.to_string().contains("1 gates"), "{full}");
+    drop(inside);
+    assert!(b.rung.silence());
+    b.ours.rang();
+    assert!(b.pool.lease_read(&[1]).is_ok());
+    let gate = open_shared(&b.ours, ClaimNo(10), *full.target).unwrap();
+    assert_eq!(b.theirs.enter(0, ClaimNo(9)).unwrap_err(), Refused::Stale);
+    drop(gate);
+}
+
+#[test]
+fn a_slot_or_a_number_that_is_none_lets_nobody_in() {
+    let (b, bell) = (both(2, own()), Arc::default());
+    let mut lent = b.pool.lease_write(&[1]).unwrap();
+    let gate = open_shared(&b.ours, ClaimNo(9), target(&mut lent, &bell)).unwrap();
+    let enter = |slot, number| b.theirs.enter(slot, ClaimNo(number)).map(drop);
+    assert_eq!(enter(2, 9), Err(Refused::NoSuchSlot));
+    assert_eq!(enter(u32::MAX, 9), Err(Refused::NoSuchSlot));
+    assert_eq!(enter(gate.slot(), 8), Err(Refused::Stale));
+    assert_eq!(enter(gate.slot(), 0), Err(Refused::Stale));
+    assert_eq!(enter(gate.slot(), 9 | 1 << 48), Err(Refused::Stale));
+    assert_eq!(enter(1 - gate.slot(), 9), Err(Refused::Stale));
+    assert_eq!(enter(gate.slot(), 9), Ok(()));
+}
+
+#[test]
+fn memory_that_is_no_table_is_not_taken_for_one() {
+    let options = SharedOptions::default();
+    let memory = SharedMemory::create("none", 4096, &options).unwrap();
+    let fd = memory.fd().try_clone_to_owned().unwrap();
+    assert!(matches!(
+        TableMemory::open(memory),
+        Err(TableError::Foreign { magic: 0, .. })
+    ));
+    drop(fd);
+    // One that says that it is larger than what was mapped of it.
+    let memory = SharedMemory::create("gates", TableMemory::bytes_of(8), &options).unwrap();
+    let fd = memory.fd().try_clone_to_owned().unwrap();
+    let _table = TableMemory::create(memory, &ProcessId::own().unwrap());
+    let part = SharedMemory::receive(fd, TableMemory::bytes_of(4)).unwrap();
+    let bytes = part.len();
+    if bytes < TableMemory::bytes_of(8) {
+        assert!(matches!(
+            TableMemory::open(part),
+            Err(TableError::TooSmall { slots: 8, .. })
+        ));
+    }
+}
+
+#[test]
+fn whoever_takes_over_a_table_shuts_every_slot_and_learns_who_is_inside() {
+    let (b, bell) = (both(4, own()), Arc::default());
+    let mut lent = b.pool.lease_write(&[1]).unwrap();
+    let gate = open_shared(&b.ours, ClaimNo(9), target(&mut lent, &bell)).unwrap();
+    let inside = b.theirs.enter(gate.slot(), ClaimNo(9)).unwrap();
+    let table = b.ours.table().clone();
+    assert_eq!(table.shut(gate.slot()), Some((9, 1)));
+    assert_eq!(
+        b.theirs.enter(gate.slot(), ClaimNo(9)).unwrap_err(),
+        Refused::Closed
+    );
+    drop(inside);
+    assert_eq!(table.shut(gate.slot()), Some((9, 0)));
+    assert_eq!(table.shut(4), None);
+}

@@ -1,0 +1,204 @@
+//! What is different with a peer on this host that shares memory.
+//!
+//! Its claims say where to write in its mapped pools; pools that come later come with a descriptor,
+//! beside the ring; and that its process is dead is known from its pidfd, for certain.
+
+use super::{Link, PeerActor};
+use crate::fabric::PeerRoute;
+use crate::fabric::shm::{ShmClaim, ShmRoute, ShmSection};
+use crate::ids::PoolId;
+use crate::peer::hello::SessionId;
+use crate::peer::message::{Body, Claim};
+use crate::reason::{Code, Reason};
+use crate::runtime::link;
+use crate::runtime::readable::Readable;
+use actix::{AsyncContext, Context, Handler, Message};
+use kvroom_kernels::layout::PoolLayout;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// The process that this session is with is dead.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Died {
+    session: SessionId,
+    /// What it had said has been read by now.
+    heard: bool,
+}
+
+/// How long what a dead process had said is read. The end of its socket says sooner that it was.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// Tells the actor when the process at the other end is dead, and the gates when it rings. For as
+/// long as these tasks are not aborted.
+pub(super) fn watch(
+    route: &ShmRoute,
+    session: SessionId,
+    ctx: &mut Context<PeerActor>,
+) -> Vec<JoinHandle<()>> {
+    let me = ctx.address();
+    let writer = Arc::clone(&route.writer);
+    let died = readable(writer.pidfd()).map(|pidfd| {
+        actix::spawn(async move {
+            while !writer.ask() {
+                if pidfd.again().await.is_err() {
+                    return;
+                }
+            }
+            let heard = false;
+            me.do_send(Died { session, heard });
+        })
+    });
+    let gates = Arc::clone(&route.ours);
+    let rung = readable(&*route.bell).map(|bell| {
+        actix::spawn(async move {
+            while bell.again().await.is_ok() {
+                gates.rang();
+            }
+        })
+    });
+    let mut watching = Vec::new();
+    for task in [died, rung] {
+        match task {
+            Ok(task) => watching.push(task),
+            // The socket's end and the shards' ticks find the same out later.
+            Err(error) => tracing::warn!(%error, "a peer of this host cannot be watched"),
+        }
+    }
+    watching
+}
+
+fn readable(fd: &impl AsFd) -> io::Result<Readable> {
+    fd.as_fd().try_clone_to_owned().and_then(Readable::new)
+}
+
+impl Handler<Died> for PeerActor {
+    type Result = ();
+
+    fn handle(&mut self, died: Died, ctx: &mut Context<Self>) {
+        let Some(Link {
+            route: PeerRoute::Shm(route),
+            id,
+            transport,
+            ..
+        }) = &self.link
+        else {
+            return;
+        };
+        if *id != died.session {
+            return;
+        }
+        route.ours.rang();
+        if transport.is_some() && !died.heard {
+            let died = Died {
+                heard: true,
+                ..died
+            };
+            ctx.notify_later(died, LAST_WORDS);
+            return;
+        }
+        self.is_dead();
+    }
+}
+
+impl PeerActor {
+    /// The process at the other end is dead, and this incarnation was that process.
+    fn is_dead(&mut self) {
+        self.for_good = true;
+        let text = format!("the process of node {:?} is dead", self.name);
+        self.give_up(Reason::new(Code::PeerLost, text), None);
+    }
+
+    /// Its connection is lost; gives the session up if that is because the process is dead.
+    pub(super) fn gave_up_the_dead(&mut self) -> bool {
+        let dead = match self.link.as_ref().map(|link| &link.route) {
+            Some(PeerRoute::Shm(route)) => route.writer.ask(),
+            _ => false,
+        };
+        if dead {
+            self.is_dead();
+        }
+        dead
+    }
+
+    /// Sends the descriptor of a pool that is about to be announced.
+    pub(super) fn share_pool(&mut self, body: &Body) {
+        let (Body::PoolAdded { pool, .. }, Some(link)) = (body, &self.link) else {
+            return;
+        };
+        let (PeerRoute::Shm(_), Some(transport)) = (&link.route, &link.transport) else {
+            // Whoever meets again passes all pools.
+            return;
+        };
+        let pools = self.node.pools.borrow().clone();
+        let memory = pools.pools.iter().find(|p| p.id == *pool);
+        let Some(memory) = memory.and_then(|p| p.pool.shared_memory().cloned()) else {
+            return;
+        };
+        if let Err(error) = transport.send_descriptor(pool.0.into(), memory.fd()) {
+            let (node, peer) = (&self.node.name, &self.name);
+            tracing::warn!(node, peer, %error, "a pool was not shared with the peer; claims of it are refused");
+        }
+    }
+}
+
+impl Link {
+    /// Maps a pool whose descriptor has come beside its announcement.
+    pub(super) fn map_pool(&mut self, pool: PoolId, layout: &PoolLayout) -> Result<(), Reason> {
+        let (PeerRoute::Shm(_), Some(transport)) = (&self.route, &self.transport) else {
+            return Ok(());
+        };
+        // Without one it is private memory.
+        if let Some(fd) = transport.take_descriptor(pool.0.into()) {
+            let mapped = link::map(fd, false, layout).map_err(super::deliver::violation)?;
+            self.remote.insert(pool, Arc::new(mapped));
+        }
+        Ok(())
+    }
+
+    /// Where a claim's pages are, if this node writes them itself.
+    pub(super) fn shm_claim<T>(
+        &self,
+        claim: &Claim,
+        terms: Result<T, Reason>,
+    ) -> (Result<T, Reason>, Option<Arc<ShmClaim>>) {
+        let (PeerRoute::Shm(route), Ok(_)) = (&self.route, &terms) else {
+            return (terms, None);
+        };
+        let section = |pool: PoolId, pages: Arc<[u32]>| {
+            let mapped = self.remote.get(&pool).cloned();
+            mapped
+                .map(|pool| ShmSection { pool, pages })
+                .ok_or_else(|| {
+                    let text = format!(
+                        "pool {} of the receiver is not shared with the sender",
+                        pool.0
+                    );
+                    Reason::new(Code::LayoutMismatch, text)
+                })
+        };
+        let sections = claim.sections.iter();
+        let sections = sections.map(|s| section(s.pool, s.pages.as_slice().into()));
+        let sections = sections.collect::<Result<Vec<_>, _>>();
+        let aux = claim.aux.as_ref();
+        let aux = aux
+            .map(|aux| section(aux.pool, Arc::new([aux.row])))
+            .transpose();
+        match (sections, aux) {
+            (Ok(sections), Ok(aux)) => {
+                let claim = ShmClaim {
+                    gates: Arc::clone(&route.theirs),
+                    slot: claim.gate,
+                    number: claim.tag.id.number,
+                    sections,
+                    aux,
+                };
+                (terms, Some(Arc::new(claim)))
+            }
+            (Err(reason), _) | (_, Err(reason)) => (Err(reason), None),
+        }
+    }
+}
