@@ -127,7 +127,7 @@ fn rooms(count: u64) -> Result<()> {
             }
             let back = receiver.released().await.leases.pop();
             lease = back.ok_or("the lease did not come back")?;
-            sender.released().await;
+            drop(sender.released().await);
         }
         drop(lease);
         for node in [decode, prefill] {

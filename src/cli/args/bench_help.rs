@@ -28,8 +28,8 @@ that follows from `seed`, another one on each side, the same in every layer.
 Each repetition moves the whole request through a room and then copies the same pages of two plain
 buffers with one thread (memcpy). With --fabric local and shm it then goes on with the best copies
 that this processor is known to have, each behind a room of its own: memcpy, streaming stores, and
-streaming stores that prefetch the next page, between mappings of the same kind as the pools (for
-shm MAP_SHARED of a memfd), with as many threads as lanes. The kind of copy with the best median is
+streaming stores that prefetch the next page, between two more pools of the same kind (for shm
+shared mappings of a memfd), with as many threads as lanes. The kind of copy with the best median is
 the yardstick one_copy; ratio_one_copy is the median of the ratios of each of its copies to the room
 before it. The clock runs from the receiver's start to its outcome; over sockets the
 sender has started, pushed and finished before. With --fabric tcp each repetition also moves the
