@@ -18,8 +18,8 @@ use super::pattern::{self, Place};
 use super::settings;
 use super::temp::TempDir;
 use kvroom::{
-    Deadlines, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool, PoolKind, PoolLayout,
-    Released, WriteLease,
+    Deadlines, Limits, LocalHub, Net, Node, NodeBuilder, Order, Outcome, Peer, Pool, PoolKind,
+    PoolLayout, Released, WriteLease,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -113,6 +113,8 @@ pub(crate) struct Setup {
     pub(crate) link: Link,
     /// Whether the prefill node is in a process of its own; not with a local link.
     pub(crate) apart: bool,
+    /// Whether the threads of their engines drive their shards; then [`Pair::run`] has to be used.
+    pub(crate) drive: bool,
     /// How their data connections are made.
     pub(crate) net: NetArgs,
 }
@@ -128,6 +130,7 @@ impl Setup {
             limits,
             link: Link::Local,
             apart: false,
+            drive: false,
             net: NetArgs::default(),
         }
     }
@@ -151,6 +154,25 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
         .build()
         .map_err(failed("cannot start a tokio runtime"))?;
     runtime.block_on(work)
+}
+
+/// Never ends, and never lets a driver rest.
+pub(crate) async fn look_on() {
+    loop {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Polls as the loop of an engine does, with nothing in between but whoever waits for this core.
+pub(crate) async fn look_at<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    loop {
+        if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut cx) {
+            return value;
+        }
+        std::thread::yield_now();
+    }
 }
 
 /// Makes a failure out of an error of the runtime, with what was being done.
@@ -183,7 +205,44 @@ impl Pair {
     /// Starts and joins the nodes. Every page of the destination pool has been written, so that no
     /// measurement pays for the kernel's first touch; of the source's, those that are filled.
     pub(crate) async fn start(setup: Setup) -> Result<Pair, Failure> {
+        let destinations = destinations(&setup)?;
         let hub = LocalHub::new();
+        let decode = builder("decode", &setup, &hub, None, &destinations);
+        let decode = decode
+            .start()
+            .await
+            .map_err(failed("cannot start node decode"))?;
+        Pair::join(setup, hub, decode, destinations).await
+    }
+
+    /// Runs `work` on a pair to its end; on the thread that drives the decode node's shard, if that is
+    /// to be so.
+    pub(crate) fn run<T, W: Future<Output = Result<T, Failure>>>(
+        setup: Setup,
+        work: impl FnOnce(Pair) -> W,
+    ) -> Result<T, Failure> {
+        if !setup.drive {
+            return block_on(async { work(Pair::start(setup).await?).await });
+        }
+        let destinations = destinations(&setup)?;
+        let hub = LocalHub::new();
+        let decode = builder("decode", &setup, &hub, None, &destinations);
+        let driven = decode.start_driven();
+        let (decode, mut driver) = driven.map_err(failed("cannot start node decode"))?;
+        driver.run(async {
+            tokio::select! {
+                done = async { work(Pair::join(setup, hub, decode, destinations).await?).await } => done,
+                () = look_on() => Err(Failure::Failed("it looked on for ever".to_owned())),
+            }
+        })
+    }
+
+    async fn join(
+        setup: Setup,
+        hub: LocalHub,
+        decode: Node,
+        destinations: Vec<Pool>,
+    ) -> Result<Pair, Failure> {
         let directory = match setup.link {
             Link::Unix => Some(TempDir::new().map_err(failed("cannot make a directory"))?),
             Link::Local | Link::Tcp => None,
@@ -206,18 +265,16 @@ impl Pair {
                 .iter()
                 .map(|p| new_pool(p.source(), setup.shared))
                 .collect::<Result<Vec<_>, _>>()?;
-            let node = node("prefill", &setup, &hub, listen.as_deref(), &sources).await?;
+            let node = builder("prefill", &setup, &hub, listen.as_deref(), &sources);
+            let node = node
+                .start()
+                .await
+                .map_err(failed("cannot start node prefill"))?;
             let local = "local://prefill".to_owned();
             let address = node.addresses().first().cloned().unwrap_or(local);
             let engine = Engine::new(node, sources);
             (Prefill::Here(engine), address)
         };
-        let destinations = setup
-            .pools
-            .iter()
-            .map(|p| touched_pool(p.layout.clone(), setup.shared))
-            .collect::<Result<Vec<_>, _>>()?;
-        let decode = node("decode", &setup, &hub, None, &destinations).await?;
         let sender = decode.connect(&address).await;
         let sender = sender.map_err(failed("cannot join the two nodes"))?;
         require_fabric(&sender, setup.fabric())?;
@@ -368,13 +425,20 @@ async fn shut_down(name: &str, node: &Node) -> Result<(), Failure> {
     )))
 }
 
-async fn node(
+fn destinations(setup: &Setup) -> Result<Vec<Pool>, Failure> {
+    let pools = setup.pools.iter();
+    pools
+        .map(|p| touched_pool(p.layout.clone(), setup.shared))
+        .collect()
+}
+
+fn builder(
     name: &str,
     setup: &Setup,
     hub: &LocalHub,
     listen: Option<&str>,
     pools: &[Pool],
-) -> Result<Node, Failure> {
+) -> NodeBuilder {
     let mut builder = setup.net.spin(Node::builder(name));
     builder = builder
         .shards(usize::from(setup.shards))
@@ -396,9 +460,6 @@ async fn node(
         builder = builder.pool(pool.clone());
     }
     builder
-        .start()
-        .await
-        .map_err(failed(&format!("cannot start node {name}")))
 }
 
 fn child_words(setup: &Setup, listen: Option<&str>) -> Vec<String> {
@@ -415,6 +476,10 @@ fn child_words(setup: &Setup, listen: Option<&str>) -> Vec<String> {
     }
     if setup.shared {
         words.push("--shared-pools".to_owned());
+    }
+    if setup.drive {
+        words.retain(|word| !word.starts_with("--shards"));
+        words.push("--drive".to_owned());
     }
     words.extend(settings::limit_words(&setup.limits));
     words.extend(setup.net.words());

@@ -89,6 +89,10 @@ pub(crate) struct Ends {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) shards: u16,
+    /// Each node's one shard is driven by the thread of its engine, which looks without a break; needs
+    /// --processes 2
+    #[arg(long)]
+    pub(crate) drive: bool,
     #[command(flatten)]
     pub(crate) net: NetArgs,
 }

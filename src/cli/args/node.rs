@@ -56,6 +56,9 @@ pub(crate) struct NodeArgs {
     /// Listen here: tcp://HOST:PORT (port 0 for any free one) or unix:///PATH; may be repeated
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) listen: Vec<String>,
+    /// The thread that serves commands drives the one shard, and looks without a break: a busy core
+    #[arg(long, conflicts_with = "shards")]
+    pub(crate) drive: bool,
     /// Connect to a node there before saying ready; may be repeated
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) connect: Vec<String>,

@@ -19,6 +19,8 @@ pub(crate) struct Between {
     pub(crate) payload_crc: Option<bool>,
     /// How long shards stay awake after something happened; the library's default if none.
     pub(crate) spin_us: Option<u32>,
+    /// Engines drive their shards.
+    pub(crate) drive: bool,
 }
 
 /// The ends as they will be.
@@ -45,6 +47,9 @@ impl Checked {
             (Fabric::Tcp, None) | (Fabric::Tcp | Fabric::Shm, Some(Transport::Tcp)) => Link::Tcp,
             (Fabric::Shm, None) | (Fabric::Tcp | Fabric::Shm, Some(Transport::Unix)) => Link::Unix,
         };
+        if ends.drive && (ends.processes != 2 || ends.shards != 1) {
+            return usage("--drive is for two processes with one shard each: use --processes 2");
+        }
         let (mut connections, mut congestion, mut payload_crc) = (None, None, None);
         if ends.fabric == Fabric::Tcp {
             let net = ends.net.net();
@@ -62,6 +67,7 @@ impl Checked {
                 congestion,
                 payload_crc,
                 spin_us: ends.net.spin_us,
+                drive: ends.drive,
             },
             ends: ends.clone(),
         })
@@ -77,6 +83,7 @@ impl Checked {
             limits,
             link: self.link,
             apart: self.ends.processes == 2,
+            drive: self.ends.drive,
             net: self.ends.net.clone(),
         }
     }

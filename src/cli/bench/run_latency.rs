@@ -40,25 +40,32 @@ pub(crate) fn run(args: &LatencyArgs) -> Result<LatencyReport, Failure> {
     if let Some(asked) = args.busy_bytes {
         proc::require_memory("bench latency --busy-bytes", busy::bytes(asked).1)?;
     }
-    let (alone, beside) = pair::block_on(measure(args, &ends))?;
+    let (alone, beside) = measure(args, &ends)?;
     LatencyReport::new(args, ends.between, &alone, beside.as_ref())
 }
 
-async fn measure(
-    args: &LatencyArgs,
-    ends: &Checked,
-) -> Result<(Vec<LatencyTimes>, Option<BusyTimes>), Failure> {
+type Measured = (Vec<LatencyTimes>, Option<BusyTimes>);
+
+fn measure(args: &LatencyArgs, ends: &Checked) -> Result<Measured, Failure> {
     let mut pools = vec![Pools::alike(pair::layout(1, 2, PAGE_BYTES))];
     let mut limits = Limits::default();
     if let Some(asked) = args.busy_bytes {
         pools.push(busy::pools(asked));
         limits = busy::limits(asked);
     }
-    let mut pair = Pair::start(ends.setup(pools, limits)).await?;
+    let how = match (args.wait, ends.between.drive) {
+        (true, _) => How::Wait,
+        (false, true) => How::Drive,
+        (false, false) => How::Look,
+    };
+    Pair::run(ends.setup(pools, limits), |pair| rooms(args, how, pair))
+}
+
+async fn rooms(args: &LatencyArgs, how: How, mut pair: Pair) -> Result<Measured, Failure> {
     pair.fill_source(&[1], SEED).await?;
     let mut small = Small {
         destination: Some(pair.lease_destination(&[0])?),
-        wait: args.wait,
+        how,
         next: 0,
     };
     small.rooms(&mut pair, WARM_UPS, None).await?;
@@ -91,9 +98,40 @@ async fn measure(
 /// The small rooms.
 struct Small {
     destination: Option<WriteLease>,
-    /// As a task does, instead of by looking.
-    wait: bool,
+    how: How,
     next: u64,
+}
+
+/// How the receiver hears of its room's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// As a task does.
+    Wait,
+    /// It looks in a loop.
+    Look,
+    /// The same, and drives its shard in between.
+    Drive,
+}
+
+impl How {
+    /// Starts something, in this way.
+    pub(crate) async fn start<T>(self, future: impl Future<Output = T>) -> T {
+        match self {
+            How::Look => pair::look_at(future).await,
+            How::Wait | How::Drive => future.await,
+        }
+    }
+
+    /// Looks at a room until it is so, unless it is waited for.
+    pub(crate) async fn look_until(self, room: &ReceiveRoom, is: impl Fn(&kvroom::Status) -> bool) {
+        while self != How::Wait && !is(&room.poll()) {
+            match self {
+                // The driver has a turn.
+                How::Drive => tokio::task::yield_now().await,
+                _ => std::thread::yield_now(),
+            }
+        }
+    }
 }
 
 impl Small {
@@ -152,16 +190,12 @@ impl Small {
             .class(Class::Interactive)
             .into(lease);
         let started = Instant::now();
-        let room = builder.start().await;
+        let room = self.how.start(builder.start()).await;
         let room = room.map_err(pair::failed("cannot start a receiver"))?;
-        if !self.wait {
-            look_until(&room, |status| status.ended);
-        }
+        self.how.look_until(&room, |status| status.ended).await;
         let outcome = room.outcome().await;
         let done = started.elapsed();
-        if !self.wait {
-            look_until(&room, |status| status.released);
-        }
+        self.how.look_until(&room, |status| status.released).await;
         let back = room.released().await;
         let released = started.elapsed();
         pair::require_done(outcome, "receiver")?;
@@ -171,12 +205,5 @@ impl Small {
         }
         self.destination = Some(lease);
         Ok(LatencyTimes { done, released })
-    }
-}
-
-/// As an engine's loop does; others may run in between.
-fn look_until(room: &ReceiveRoom, is: impl Fn(&kvroom::Status) -> bool) {
-    while !is(&room.poll()) {
-        std::thread::yield_now();
     }
 }

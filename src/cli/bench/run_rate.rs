@@ -14,6 +14,7 @@ use super::super::proc;
 use super::ends::Checked;
 use super::perm::perm;
 use super::report::{RateReport, RateTimes};
+use super::run_latency::How;
 use super::workload::Workload;
 use kvroom::{Class, Limits, ReceiveRoom, RoomId, WriteLease};
 use serde_json::Value;
@@ -38,11 +39,11 @@ pub(crate) fn run(args: &RateArgs, w: &Workload) -> Result<RateReport, Failure> 
         )));
     }
     proc::require_memory(&format!("workload {w}"), 2 * w.pool_bytes())?;
-    let times = pair::block_on(measure(args, &ends, w))?;
+    let times = measure(args, &ends, w)?;
     RateReport::new(args, ends.between, w, &times)
 }
 
-async fn measure(args: &RateArgs, ends: &Checked, w: &Workload) -> Result<Vec<RateTimes>, Failure> {
+fn measure(args: &RateArgs, ends: &Checked, w: &Workload) -> Result<Vec<RateTimes>, Failure> {
     let layout = pair::layout(w.layers, w.pool_pages, w.page_bytes);
     let limits = Limits {
         // A chunk counts until its memory is back, a little after its room.
@@ -52,8 +53,23 @@ async fn measure(args: &RateArgs, ends: &Checked, w: &Workload) -> Result<Vec<Ra
         ..Limits::default()
     };
     let pools = vec![Pools::alike(layout)];
+    let how = if ends.between.drive {
+        How::Drive
+    } else {
+        How::Look
+    };
+    Pair::run(ends.setup(pools, limits), |pair| rates(args, w, how, pair))
+}
+
+async fn rates(
+    args: &RateArgs,
+    w: &Workload,
+    how: How,
+    pair: Pair,
+) -> Result<Vec<RateTimes>, Failure> {
     let mut run = Run {
-        pair: Pair::start(ends.setup(pools, limits)).await?,
+        pair,
+        how,
         sources: sets(w, w.seed * 2),
         destinations: Vec::new(),
         rooms: args.rooms.into(),
@@ -96,6 +112,7 @@ async fn measure(args: &RateArgs, ends: &Checked, w: &Workload) -> Result<Vec<Ra
 
 struct Run {
     pair: Pair,
+    how: How,
     sources: Vec<Vec<u32>>,
     /// The destinations' sets, but for those that are lent.
     destinations: Vec<Option<WriteLease>>,
@@ -162,7 +179,7 @@ impl Run {
         let lease = lease.ok_or_else(|| Failure::Failed("a set is lent twice".to_owned()))?;
         let room = self.pair.decode.receive(RoomId(id));
         let room = room.from(&self.pair.sender).class(Class::Interactive);
-        let room = room.into(lease).start().await;
+        let room = self.how.start(room.into(lease).start()).await;
         room.map_err(pair::failed("cannot start a receiver"))
     }
 
@@ -173,6 +190,7 @@ impl Run {
         let Some((set, room)) = under_way.pop_front() else {
             return Ok(());
         };
+        self.how.look_until(&room, |status| status.released).await;
         pair::require_done(room.outcome().await, "receiver")?;
         let lease = pair::only_lease(room.released().await, "receiver")?;
         self.destinations[set] = Some(lease);

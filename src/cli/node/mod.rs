@@ -18,7 +18,7 @@ use super::exit::{Failure, Verdict};
 use super::output;
 use super::pair;
 use engine::Engine;
-use kvroom::{ClusterKey, Deadlines, Limits, Net, Node, Pool};
+use kvroom::{ClusterKey, Deadlines, Limits, Net, Node, NodeBuilder, Pool};
 use lines::Input;
 use protocol::{MAX_LINE, Request};
 use serde_json::{Value, json};
@@ -33,15 +33,41 @@ const KEY_VARIABLE: &str = "KVROOM_CLUSTER_KEY";
 /// Runs the node to its end.
 pub(crate) fn run(args: &NodeArgs) -> Result<Verdict, Failure> {
     let key = key(args.key_file.as_deref())?;
-    pair::block_on(LocalSet::new().run_until(serve(args, key)))
-}
-
-async fn serve(args: &NodeArgs, key: Option<ClusterKey>) -> Result<Verdict, Failure> {
-    // Before anything else: a signal that comes while the node starts must not be missed.
-    let mut signals = Signals::listen()?;
     let pool = |spec| pool(spec, args.shared_pools);
     let pools = args.pool.iter().map(pool).collect::<Result<Vec<_>, _>>()?;
-    let node = start(args, key, &pools).await?;
+    let builder = builder(args, key, &pools);
+    if !args.drive {
+        let work = async {
+            // Before anything else: a signal that comes while the node starts must not be missed.
+            let signals = Signals::listen()?;
+            let node = builder.start().await.map_err(pair::failed(STARTING))?;
+            serve(args, signals, node, pools).await
+        };
+        return pair::block_on(LocalSet::new().run_until(work));
+    }
+    let (node, mut driver) = builder.start_driven().map_err(pair::failed(STARTING))?;
+    let work = async {
+        let signals = Signals::listen()?;
+        serve(args, signals, node, pools).await
+    };
+    let tasks = LocalSet::new();
+    let work = tasks.run_until(work);
+    driver.run(async {
+        tokio::select! {
+            verdict = work => verdict,
+            () = pair::look_on() => Ok(Verdict::Met),
+        }
+    })
+}
+
+const STARTING: &str = "cannot start the node";
+
+async fn serve(
+    args: &NodeArgs,
+    mut signals: Signals,
+    node: Node,
+    pools: Vec<Pool>,
+) -> Result<Verdict, Failure> {
     let why = match ready(args, &node).await {
         Ok(()) => until_stopped(args, Engine::new(node.clone(), pools), &mut signals).await,
         Err(failure) => {
@@ -69,7 +95,7 @@ async fn serve(args: &NodeArgs, key: Option<ClusterKey>) -> Result<Verdict, Fail
     }
 }
 
-async fn start(args: &NodeArgs, key: Option<ClusterKey>, pools: &[Pool]) -> Result<Node, Failure> {
+fn builder(args: &NodeArgs, key: Option<ClusterKey>, pools: &[Pool]) -> NodeBuilder {
     let mut limits = Limits::default();
     args.limit
         .iter()
@@ -95,9 +121,6 @@ async fn start(args: &NodeArgs, key: Option<ClusterKey>, pools: &[Pool]) -> Resu
         builder = builder.pool(pool.clone());
     }
     builder
-        .start()
-        .await
-        .map_err(pair::failed("cannot start the node"))
 }
 
 /// Connects to the peers that were named, and says that the node serves.
