@@ -6,8 +6,9 @@ use crate::ids::{LifeId, RoomKey};
 use crate::memory::Witness;
 use crate::supervisor::actor::Shard;
 use actix::{Actor, ActorContext, Addr, Context, Handler, Message};
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::rc::Rc;
 
 /// One life of one room.
 pub(crate) struct RoomActor {
@@ -16,18 +17,53 @@ pub(crate) struct RoomActor {
     room: Box<Option<Room<Witness>>>,
     /// Made only if somebody listens.
     span: Option<Box<tracing::Span>>,
-    /// One address, shared by the rooms of the shard: each clone of an `Addr` is two allocations.
-    shard: Arc<Addr<Shard>>,
+    ear: Rc<Ear>,
 }
 
-/// An event for a room.
+/// Events for a room: one at least.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(crate) struct Tell(pub(crate) Event<Witness>);
+pub(crate) struct Tell {
+    pub(crate) first: Event<Witness>,
+    pub(crate) rest: Vec<Event<Witness>>,
+}
 
-/// What came of it, for the supervisor.
+/// Rooms have said something.
 #[derive(Message)]
 #[rtype(result = "()")]
+pub(crate) struct Listen;
+
+/// Where the rooms of a shard speak: one message for all that is said before the shard listens.
+/// Bounded by it, since a room answers each event once.
+pub(crate) struct Ear {
+    shard: Addr<Shard>,
+    said: RefCell<Vec<Said>>,
+}
+
+impl Ear {
+    pub(crate) fn new(shard: Addr<Shard>) -> Rc<Ear> {
+        Rc::new(Ear {
+            shard,
+            said: RefCell::default(),
+        })
+    }
+
+    fn say(&self, said: Said) {
+        let mut all = self.said.borrow_mut();
+        all.push(said);
+        if all.len() == 1 {
+            // Within the shard's own thread.
+            self.shard.do_send(Listen);
+        }
+    }
+
+    /// All that was said, in order, in exchange for an empty list.
+    pub(crate) fn hear(&self, empty: Vec<Said>) -> Vec<Said> {
+        self.said.replace(empty)
+    }
+}
+
+/// What came of an event, for the supervisor.
 pub(crate) struct Said {
     pub(crate) life: LifeId,
     /// None: the handler panicked and the machine is gone.
@@ -35,12 +71,7 @@ pub(crate) struct Said {
 }
 
 impl RoomActor {
-    pub(crate) fn new(
-        life: LifeId,
-        key: RoomKey,
-        room: Room<Witness>,
-        shard: Arc<Addr<Shard>>,
-    ) -> Self {
+    pub(crate) fn new(life: LifeId, key: RoomKey, room: Room<Witness>, ear: Rc<Ear>) -> Self {
         let span = tracing::enabled!(tracing::Level::DEBUG).then(|| {
             Box::new(tracing::debug_span!("room", %key, role = %room.role(), life = life.0))
         });
@@ -48,7 +79,7 @@ impl RoomActor {
             life,
             room: Box::new(Some(room)),
             span,
-            shard,
+            ear,
         }
     }
 }
@@ -60,7 +91,16 @@ impl Actor for RoomActor {
 impl Handler<Tell> for RoomActor {
     type Result = ();
 
-    fn handle(&mut self, Tell(event): Tell, ctx: &mut Context<Self>) {
+    fn handle(&mut self, tell: Tell, ctx: &mut Context<Self>) {
+        self.told(tell.first, ctx);
+        for event in tell.rest {
+            self.told(event, ctx);
+        }
+    }
+}
+
+impl RoomActor {
+    fn told(&mut self, event: Event<Witness>, ctx: &mut Context<Self>) {
         let Some(room) = self.room.take() else { return };
         let (name, before) = (event.name(), room.state());
         let _inside = self.span.as_ref().map(|span| span.enter());
@@ -70,26 +110,20 @@ impl Handler<Tell> for RoomActor {
             let room = room.handle(event, &mut effects);
             (room, effects)
         }));
-        // Within the shard's own thread, one message for each event it sent: bounded by it.
+        let life = self.life;
         match told {
             Ok((room, effects)) => {
                 let state = room.state();
                 *self.room = Some(room);
-                if effects.is_empty() && state == before {
-                    // Nothing for the supervisor to do, and nothing to show.
-                    return;
+                // Else there is nothing for the supervisor to do, and nothing to show.
+                if !effects.is_empty() || state != before {
+                    let told = Some((state, effects));
+                    self.ear.say(Said { life, told });
                 }
-                self.shard.do_send(Said {
-                    life: self.life,
-                    told: Some((state, effects)),
-                });
             }
             Err(_) => {
-                tracing::error!(life = self.life.0, event = name, "a room's actor panicked");
-                self.shard.do_send(Said {
-                    life: self.life,
-                    told: None,
-                });
+                tracing::error!(life = life.0, event = name, "a room's actor panicked");
+                self.ear.say(Said { life, told: None });
                 ctx.stop();
             }
         }

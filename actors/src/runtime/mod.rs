@@ -23,6 +23,7 @@ pub mod drive;
 mod former;
 mod greet;
 pub mod hub;
+pub(crate) mod later;
 pub(crate) mod link;
 pub mod listen;
 pub mod net;

@@ -26,16 +26,19 @@ use crate::memory::{
 use crate::peer::actor::{Command, Commands, FromPeer, OpenRequest, PeerActor};
 use crate::peer::message::{Body, Claim, ClaimTag, Part, Section};
 use crate::reason::Reason;
-use crate::room::actor::{RoomActor, Said, Tell};
-use crate::room::event::{JobEnd, JobSpec, Timer};
+use crate::room::actor::{Ear, Listen, RoomActor, Said, Tell};
+use crate::room::event::{Event, JobEnd, JobSpec, Timer};
 use crate::room::{Outcome, Quiescence};
+use crate::runtime::later::later;
 use crate::runtime::shared::NodeShared;
-use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult, SpawnHandle};
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult};
 use kvroom_kernels::coverage::Rect;
 use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 
 /// What reaches a shard from other threads.
 ///
@@ -105,8 +108,12 @@ pub struct Shard {
     node: Arc<NodeShared>,
     core: ShardCore<Lent, Witness, Box<Attached>>,
     actors: usize,
-    /// This shard's address, as its rooms share it.
-    me: Option<Arc<Addr<Shard>>>,
+    /// Where its rooms speak.
+    ear: Option<Rc<Ear>>,
+    /// Room for what they said, between turns.
+    heard: Vec<Said>,
+    /// What a room is to be told, the events of one turn together.
+    telling: Option<(LifeId, Tell)>,
     peers: HashMap<PeerRef, PeerLink>,
     lanes: Vec<Addr<Lane>>,
     next_lane: usize,
@@ -117,7 +124,7 @@ pub struct Shard {
     timers: Timers,
     running: Running,
     /// When the next look at the clocks is due, and its wake-up.
-    alarm: Option<(Tick, SpawnHandle)>,
+    alarm: Option<(Tick, AbortHandle)>,
     /// Messages for peers, sent at the end of each turn.
     outgoing: Vec<(PeerRef, Vec<Command>)>,
     /// What handling an output told the core in turn.
@@ -236,7 +243,9 @@ pub(crate) struct PeerGone {
 
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Alarm;
+struct Alarm {
+    due: Tick,
+}
 
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -248,7 +257,9 @@ impl Shard {
             core: ShardCore::new(CoreLimits::from(&node.limits)),
             node,
             actors: 0,
-            me: None,
+            ear: None,
+            heard: Vec::new(),
+            telling: None,
             peers: HashMap::new(),
             lanes,
             next_lane: 0,
@@ -353,8 +364,33 @@ impl Shard {
         }
     }
 
-    /// The end of a turn: what is for peers goes out, the next alarm is set.
+    fn tell_room(&mut self, life: LifeId, event: Event<Witness>) {
+        match &mut self.telling {
+            Some((told, tell)) if *told == life => tell.rest.push(event),
+            _ => {
+                self.tell_rooms();
+                let tell = Tell {
+                    first: event,
+                    rest: Vec::new(),
+                };
+                self.telling = Some((life, tell));
+            }
+        }
+    }
+
+    fn tell_rooms(&mut self) {
+        if let Some((life, tell)) = self.telling.take()
+            && let Some(l) = self.core.life(life)
+            && let Some(room) = &l.attached().actor
+        {
+            // Within this thread; a room answers each event once.
+            room.do_send(tell);
+        }
+    }
+
+    /// The end of a turn: what is for rooms and peers goes out, the next alarm is set.
     fn settle(&mut self, ctx: &mut Context<Self>) {
+        self.tell_rooms();
         for (peer, commands) in self.outgoing.drain(..) {
             if commands.is_empty() {
                 continue;
@@ -367,7 +403,7 @@ impl Shard {
         self.set_alarm(ctx);
         if !self.stuck_gates.is_empty() && !self.looking {
             self.looking = true;
-            ctx.notify_later(LookAgain, LOOK_AGAIN);
+            later(ctx, LookAgain, LOOK_AGAIN);
         }
     }
 
@@ -395,8 +431,8 @@ impl Shard {
                 let Some(key) = self.core.life(life).map(|l| l.key()) else {
                     return;
                 };
-                let me = self.me.get_or_insert_with(|| Arc::new(ctx.address()));
-                let actor = RoomActor::new(life, key, room, Arc::clone(me)).start();
+                let ear = self.ear.get_or_insert_with(|| Ear::new(ctx.address()));
+                let actor = RoomActor::new(life, key, room, Rc::clone(ear)).start();
                 self.actors += 1;
                 self.node.stats.add(&self.node.stats.started);
                 if let Some(attached) = self.core.attached(life) {
@@ -416,16 +452,7 @@ impl Shard {
                     let _ = reply.send(Err(Box::new(Refusal { why, leases })));
                 }
             }
-            Output::ToRoom { life, event } => {
-                if let Some(room) = self
-                    .core
-                    .life(life)
-                    .and_then(|l| l.attached().actor.as_ref())
-                {
-                    // Within this thread; a room answers each event with one message.
-                    room.do_send(Tell(event));
-                }
-            }
+            Output::ToRoom { life, event } => self.tell_room(life, event),
             Output::OpenClaim { life, leg, peer } => self.open_claim(life, leg, peer),
             Output::WithdrawClaim { life, leg, peer } => {
                 self.command(peer, Command::Withdraw(life, leg));
@@ -554,14 +581,13 @@ impl Shard {
         };
         let now = self.running.now();
         let due = next.min(now.after(Running::HEARTBEAT));
-        if let Some((at, handle)) = self.alarm {
-            if at <= due {
+        if let Some((at, alarm)) = &self.alarm {
+            if *at <= due {
                 return;
             }
-            ctx.cancel_future(handle);
+            alarm.abort();
         }
-        let handle = ctx.notify_later(Alarm, due.since(now));
-        self.alarm = Some((due, handle));
+        self.alarm = Some((due, later(ctx, Alarm { due }, due.since(now))));
     }
 
     fn fire(&mut self, ctx: &mut Context<Self>) {
@@ -751,11 +777,15 @@ impl Shard {
                     self.follow_up.push_back(over);
                 }
             }
-            // Bounded by `Limits::jobs_per_lane`: a slot is taken before a chunk is pushed.
-            (Some((Road::Copy(way), job, _)), Some(lane)) => {
+            // Bounded by `Limits::jobs_per_lane`: a slot is taken before a chunk is pushed, and no lane
+            // gets more than one part of it.
+            (Some((Road::Copy(way), job, _)), Some(_)) => {
                 let class = job.class;
                 let job = Job::over(job.ticket, way, job.layout, job.place, job.checksum);
-                lane.do_send(LaneWork::Copy(class, Box::new(job)));
+                let lanes = self.lanes.iter().cycle().skip(lane);
+                for (part, lane) in job.split(self.lanes.len()).into_iter().zip(lanes) {
+                    lane.do_send(LaneWork::Copy(class, Box::new(part)));
+                }
             }
             (Some((Road::Tcp(route), job, _)), _) => route.post(job),
             _ => {
@@ -1077,30 +1107,34 @@ impl Handler<FromInbox> for Shard {
     }
 }
 
-impl Handler<Said> for Shard {
+impl Handler<Listen> for Shard {
     type Result = ();
 
-    fn handle(&mut self, said: Said, ctx: &mut Context<Self>) {
-        self.wake();
-        let Said { life, told } = said;
-        match told {
-            Some((state, effects)) => {
-                if let Some(l) = self.core.life(life)
-                    && l.state() != state
-                {
-                    l.attached().shared.set_state(state);
-                }
-                self.input(
+    /// Goes on with what a turn began, on the same thread: the clocks are as they were then.
+    fn handle(&mut self, _: Listen, ctx: &mut Context<Self>) {
+        crate::runtime::drive::happened();
+        let Some(ear) = &self.ear else { return };
+        let mut heard = ear.hear(std::mem::take(&mut self.heard));
+        for Said { life, told } in heard.drain(..) {
+            let input = match told {
+                Some((state, effects)) => {
+                    if let Some(l) = self.core.life(life)
+                        && l.state() != state
+                    {
+                        l.attached().shared.set_state(state);
+                    }
                     Input::RoomSaid {
                         life,
                         state,
                         effects,
-                    },
-                    ctx,
-                );
-            }
-            None => self.input(Input::RoomPanicked { life }, ctx),
+                    }
+                }
+                None => Input::RoomPanicked { life },
+            };
+            self.input(input, ctx);
         }
+        heard.shrink_to(KEPT_OUTPUTS);
+        self.heard = heard;
         self.settle(ctx);
     }
 }
@@ -1224,8 +1258,12 @@ impl Handler<PeerGone> for Shard {
 impl Handler<Alarm> for Shard {
     type Result = ();
 
-    fn handle(&mut self, _: Alarm, ctx: &mut Context<Self>) {
+    fn handle(&mut self, alarm: Alarm, ctx: &mut Context<Self>) {
         self.count_turn();
+        if (self.alarm.as_ref()).is_none_or(|(at, _)| *at != alarm.due) {
+            // It was on its way when it was taken back.
+            return;
+        }
         self.alarm = None;
         if self
             .timers

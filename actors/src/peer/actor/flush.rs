@@ -4,6 +4,7 @@ use super::PeerActor;
 use crate::peer::transport::Sent;
 use crate::peer::wire;
 use crate::reason::{Code, Reason};
+use crate::runtime::later::later;
 use actix::{AsyncContext, Context, Handler, Message};
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ impl PeerActor {
         let owes = self.link.as_ref().is_some_and(|l| l.session.owes_ack());
         if owes && !self.acknowledging {
             self.acknowledging = true;
-            ctx.notify_later(Acknowledge, ACK_LATER);
+            later(ctx, Acknowledge, ACK_LATER);
         }
     }
 

@@ -9,10 +9,9 @@ use crate::peer::session::Session;
 use crate::peer::transport::Transport;
 use crate::peer::wire;
 use crate::reason::{Code, Reason};
+use crate::runtime::later::later;
 use crate::supervisor::actor::PeerGone;
-use actix::{
-    AsyncContext, Context, Handler, Message, MessageResult, ResponseActFuture, WrapFuture,
-};
+use actix::{Context, Handler, Message, MessageResult, ResponseActFuture, WrapFuture};
 use std::time::Duration;
 
 /// How long the last word of a session may take to be written and read.
@@ -167,7 +166,7 @@ impl PeerActor {
             .is_some_and(|l| l.transport.as_ref().is_none_or(Transport::is_socket));
         if wanted && !self.clock.armed {
             self.clock.armed = true;
-            ctx.notify_later(Ticked, self.clock.tick);
+            later(ctx, Ticked, self.clock.tick);
         }
     }
 }
