@@ -19,7 +19,32 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+/// Makes tests of these functions that run one after the other. A runtime has descriptors, too: a test
+/// that waits for its turn has none yet.
+macro_rules! one_at_a_time {
+    ($($name:ident),* $(,)?) => {
+        mod alone {
+            static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+            $(#[test]
+            fn $name() {
+                let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                runtime.unwrap().block_on(super::$name());
+            })*
+        }
+    };
+}
+
+one_at_a_time!(
+    what_is_shared_otherwise_than_it_should_be_is_refused_and_nothing_of_it_is_left,
+    what_is_shared_as_it_should_be_is_taken_and_given_back,
+    a_peer_that_will_not_share_or_is_elsewhere_is_joined_by_sockets,
+    descriptors_that_come_at_the_wrong_time_or_in_heaps_are_closed,
+    sharing_without_being_asked_is_refused,
+    a_peer_that_breaks_off_while_it_shares_leaves_nothing_behind,
+    two_hundred_sessions_over_shared_memory_leave_no_descriptor_and_no_mapping,
+    a_pool_of_a_session_is_unmapped_when_it_is_retired,
+);
 
 /// How many descriptors and mappings this process has.
 fn things() -> (usize, usize) {
@@ -227,9 +252,7 @@ fn lies(mut fake: NearFake, lie: fn(&mut Truth)) -> Heard {
     fake.hears_end()
 }
 
-#[tokio::test]
 async fn what_is_shared_otherwise_than_it_should_be_is_refused_and_nothing_of_it_is_left() {
-    let _alone = ALONE.lock().await;
     let mut served = Served::start().await;
     let before = things();
     for (i, &(what, lie, words)) in LIES.iter().enumerate() {
@@ -267,9 +290,7 @@ async fn what_is_shared_otherwise_than_it_should_be_is_refused_and_nothing_of_it
     served.end().await;
 }
 
-#[tokio::test]
 async fn what_is_shared_as_it_should_be_is_taken_and_given_back() {
-    let _alone = ALONE.lock().await;
     let mut served = Served::start().await;
     let before = things();
     for i in 0..10 {
@@ -298,9 +319,7 @@ async fn what_is_shared_as_it_should_be_is_taken_and_given_back() {
     served.end().await;
 }
 
-#[tokio::test]
 async fn a_peer_that_will_not_share_or_is_elsewhere_is_joined_by_sockets() {
-    let _alone = ALONE.lock().await;
     let mut served = Served::start().await;
     let before = things();
     let elsewhere = Host {
@@ -342,9 +361,7 @@ async fn a_peer_that_will_not_share_or_is_elsewhere_is_joined_by_sockets() {
     served.end().await;
 }
 
-#[tokio::test]
 async fn descriptors_that_come_at_the_wrong_time_or_in_heaps_are_closed() {
-    let _alone = ALONE.lock().await;
     let mut served = Served::start().await;
     let before = things();
     let heap = || (0..200).map(|_| null()).collect::<Vec<_>>();
@@ -410,9 +427,7 @@ async fn descriptors_that_come_at_the_wrong_time_or_in_heaps_are_closed() {
     served.end().await;
 }
 
-#[tokio::test]
 async fn sharing_without_being_asked_is_refused() {
-    let _alone = ALONE.lock().await;
     let mut served = Served::start().await;
     let before = things();
     // Not on this host, as it says itself.
@@ -469,9 +484,7 @@ async fn sharing_without_being_asked_is_refused() {
     served.end().await;
 }
 
-#[tokio::test]
 async fn a_peer_that_breaks_off_while_it_shares_leaves_nothing_behind() {
-    let _alone = ALONE.lock().await;
     let mut served = Served::start().await;
     let before = things();
     // After nothing, after half of what it shares, with another word in its place; or it says nothing
@@ -516,9 +529,7 @@ async fn a_peer_that_breaks_off_while_it_shares_leaves_nothing_behind() {
     served.end().await;
 }
 
-#[tokio::test]
 async fn two_hundred_sessions_over_shared_memory_leave_no_descriptor_and_no_mapping() {
-    let _alone = ALONE.lock().await;
     let duo = Duo::over(Over::Shm).await;
     let mut peer = duo.peer.clone();
     let mut before = None;
@@ -561,9 +572,7 @@ async fn two_hundred_sessions_over_shared_memory_leave_no_descriptor_and_no_mapp
     duo.end().await;
 }
 
-#[tokio::test]
 async fn a_pool_of_a_session_is_unmapped_when_it_is_retired() {
-    let _alone = ALONE.lock().await;
     let duo = Duo::over(Over::Shm).await;
     duo.moves(1, 0, &[1, 2], &[3, 4]).await;
     let before = things();
