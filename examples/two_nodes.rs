@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! two_nodes                                           both nodes in one process
-//! two_nodes --fabric tcp --processes 2                the prefill node in a child
+//! two_nodes --fabric tcp --processes 2                the prefill node in a child (shm: the same)
 //! two_nodes prefill --listen tcp://127.0.0.1:7400     in one terminal, and in another one
 //! two_nodes decode --connect tcp://127.0.0.1:7400
 //! ```
@@ -24,8 +24,8 @@ struct Side {
     aux: Pool,
 }
 
-fn pool(name: &str, kind: PoolKind) -> Result<Pool> {
-    Ok(Pool::owned(PoolLayout {
+fn pool(name: &str, kind: PoolKind, fabric: Fabric) -> Result<Pool> {
+    fabric.pool(PoolLayout {
         name: name.into(),
         kind,
         order: Order::LayersFirst,
@@ -33,12 +33,13 @@ fn pool(name: &str, kind: PoolKind) -> Result<Pool> {
         pages: 64,
         page_bytes: 16 << 10,
         page_tokens: 16,
-    })?)
+    })
 }
 
 /// Found in the hub; and at the address, if there is one.
-async fn start(name: &str, hub: &LocalHub, address: Option<&str>) -> Result<Side> {
-    let (kv, aux) = (pool("kv", PoolKind::Kv)?, pool("aux", PoolKind::Aux)?);
+async fn start(name: &str, hub: &LocalHub, fabric: Fabric, address: Option<&str>) -> Result<Side> {
+    let kv = pool("kv", PoolKind::Kv, fabric)?;
+    let aux = pool("aux", PoolKind::Aux, fabric)?;
     let mut node = Node::builder(name).hub(hub);
     node = node.pool(kv.clone()).pool(aux.clone());
     if let Some(address) = address {
@@ -99,7 +100,8 @@ async fn decode(Side { node, kv, aux }: &Side, prefill: &Peer) -> Result<()> {
     if outcome != Outcome::Done || !(0..2 * PAGES).all(cell_right) || !row_right {
         return Err(format!("{outcome}; every byte right: {row_right}").into());
     }
-    println!("{outcome}: {landed} bytes in {took:.1?}, every byte verified, proofs {proofs:?}");
+    let over = prefill.fabric().ok_or("no session")?;
+    println!("{outcome}: {landed} bytes in {took:.1?} ({over}), every byte verified, {proofs:?}");
 
     let lease = back.leases.remove(0); // proven quiet, so it may be lent again
     let room = node.receive(RoomId(2)).from(prefill).into(lease);
@@ -120,12 +122,12 @@ async fn main() -> Result<()> {
 /// Both nodes in this process.
 async fn together(fabric: Fabric) -> Result<()> {
     let hub = LocalHub::new();
-    let listen = (fabric == Fabric::Tcp).then_some("tcp://127.0.0.1:0"); // any free port
-    let source = start("prefill", &hub, listen).await?;
-    let target = start("decode", &hub, None).await?;
+    let listen = (fabric != Fabric::Local).then_some("tcp://127.0.0.1:0"); // any free port
+    let source = start("prefill", &hub, fabric, listen).await?;
+    let target = start("decode", &hub, fabric, None).await?;
     let address = match fabric {
         Fabric::Local => "local://prefill",
-        Fabric::Tcp => &source.node.addresses()[0],
+        Fabric::Tcp | Fabric::Shm => &source.node.addresses()[0],
     };
     let peer = target.node.connect(address).await?;
     tokio::try_join!(prefill(&source), decode(&target, &peer))?;

@@ -289,10 +289,10 @@ fn doctor_names_every_fabric_and_claims_none_that_is_not_built() {
         .map(|f| f["name"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["local", "tcp", "unix", "shm", "ucx", "cuda"]);
-    for fabric in &fabrics[..3] {
+    for fabric in &fabrics[..4] {
         assert_eq!(fabric["state"], "works", "{fabric}");
     }
-    for fabric in &fabrics[3..] {
+    for fabric in &fabrics[4..] {
         assert_eq!(fabric["state"], "not in this build");
     }
     for library in value["libraries"].as_array().unwrap() {

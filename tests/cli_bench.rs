@@ -78,11 +78,25 @@ fn a_transfer_is_held_against_the_yardsticks_of_its_fabric() {
     ));
     assert!(tcp["ratio_one_copy"].is_null() && number(&tcp, "/ratio_raw_tcp") > 0.0);
     assert_eq!(tcp["fabric"], "tcp");
+    for ends in ["--processes 1", "--processes 2 --transport tcp --lanes 2"] {
+        let words = format!(
+            "transfer --reps 2 --fabric shm {ends} --workload {}",
+            small("transfer")
+        );
+        let shm = report(&words);
+        assert_eq!(shm["fabric"], "shm");
+        assert!(number(&shm, "/ratio_one_copy") > 0.0 && shm["ratio_raw_tcp"].is_null());
+    }
 }
 
 #[test]
 fn rates_are_measured_in_one_process_and_two() {
-    for ends in ["--fabric local", "--fabric tcp --processes 2"] {
+    for ends in [
+        "--fabric local",
+        "--fabric tcp --processes 2",
+        "--fabric shm --processes 2",
+        "--fabric shm --processes 2 --drive",
+    ] {
         let words = format!(
             "rate {ends} --rooms 700 --reps 1 --inflight 1,8 --workload {}",
             small("rate")
@@ -105,6 +119,10 @@ fn small_rooms_are_measured_alone_and_beside_a_bulk_room() {
     is_documented("latency", &both);
     assert_eq!(both["busy"]["bytes"], 67_108_864);
     assert!(number(&both, "/busy/ratio_p90") > 0.0 && number(&both, "/busy/rooms") >= 1.0);
+    let shm = report("latency --reps 20 --fabric shm --processes 2 --busy-bytes 67108864");
+    assert!(number(&shm, "/busy/ratio_p90") > 0.0);
+    let driven = report("latency --reps 20 --fabric shm --processes 2 --drive");
+    assert_eq!(driven["drive"], true);
     let alone = report("latency --reps 20 --wait");
     assert!(alone["busy"].is_null());
 }
@@ -119,6 +137,11 @@ fn waiting_rooms_and_rooms_that_lived_are_accounted_for_in_every_process() {
     is_documented("rooms", &soak);
     assert_eq!(soak["samples"].as_array().unwrap().len(), 20);
     assert_eq!(soak["samples"][19]["rooms"], 4_000);
+    let shm = report("rooms --idle-cpu 100 --seconds 1 --processes 2 --fabric shm");
+    assert_eq!(
+        (&shm["fabric"], &shm["transport"]),
+        (&"shm".into(), &"unix".into())
+    );
     let two = report("rooms --soak 3000 --processes 2 --transport tcp");
     assert!(number(&two, "/samples/0/sender_rss_bytes") > 0.0);
 }
@@ -129,6 +152,10 @@ fn aborted_memory_is_watched() {
     is_documented("abort", &abort);
     assert_eq!(abort["late_pages"], 0);
     assert_eq!(abort["pages_watched"], 3 * 16_384);
+    assert_eq!(
+        report("abort --reps 3 --fabric shm --processes 2")["late_pages"],
+        0
+    );
 }
 
 /// A directory with scripts of peers that print what these were recorded to print. They are shell

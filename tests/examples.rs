@@ -27,8 +27,8 @@ fn example(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// What `two_nodes` says must be this, whatever lies between the nodes.
-fn said_by_decode(ran: &Output) {
+/// What `two_nodes` says must be this, and that this fabric lay between the nodes.
+fn said_by_decode(ran: &Output, fabric: &str) {
     let (out, err) = (
         String::from_utf8_lossy(&ran.stdout),
         String::from_utf8_lossy(&ran.stderr),
@@ -40,10 +40,8 @@ fn said_by_decode(ran: &Output) {
     };
     // 48 pages in two layers of 16 KiB, and one aux row in two layers.
     assert!(done.starts_with("Done: 1605632 bytes in "), "{done}");
-    assert!(
-        done.ends_with(", every byte verified, proofs [GateClosed]"),
-        "{done}"
-    );
+    let end = format!(" ({fabric}), every byte verified, [GateClosed]");
+    assert!(done.ends_with(&end), "{done}");
     // A third of it had landed, and the rest was never pushed.
     assert!(
         aborted.starts_with("Aborted (peer: Requested: the user left): 524288 bytes"),
@@ -57,17 +55,20 @@ fn two_nodes_moves_a_request_and_gets_an_aborted_lease_back_with_its_proof() {
     let Some(path) = example("two_nodes") else {
         return;
     };
-    said_by_decode(&Command::new(path).output().unwrap());
+    said_by_decode(&Command::new(path).output().unwrap(), "local");
 }
 
 #[test]
-fn two_nodes_does_the_same_over_tcp_in_one_process_and_in_two() {
+fn two_nodes_does_the_same_over_tcp_and_shared_memory_in_one_process_and_in_two() {
     let Some(path) = example("two_nodes") else {
         return;
     };
-    for processes in ["1", "2"] {
-        let arguments = ["--fabric", "tcp", "--processes", processes];
-        said_by_decode(&Command::new(&path).args(arguments).output().unwrap());
+    for fabric in ["tcp", "shm"] {
+        for processes in ["1", "2"] {
+            let arguments = ["--fabric", fabric, "--processes", processes];
+            let ran = Command::new(&path).args(arguments).output().unwrap();
+            said_by_decode(&ran, fabric);
+        }
     }
 }
 
@@ -76,8 +77,15 @@ fn two_nodes_does_the_same_from_two_terminals() {
     let Some(path) = example("two_nodes") else {
         return;
     };
-    let mut prefill = Command::new(&path)
+    for fabric in ["tcp", "shm"] {
+        from_two_terminals(&path, fabric);
+    }
+}
+
+fn from_two_terminals(path: &Path, fabric: &str) {
+    let mut prefill = Command::new(path)
         .args(["prefill", "--listen", "tcp://127.0.0.1:0"])
+        .args(["--fabric", fabric])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -85,14 +93,14 @@ fn two_nodes_does_the_same_from_two_terminals() {
     let mut out = BufReader::new(prefill.stdout.take().unwrap());
     out.read_line(&mut said).unwrap();
     let address = said.trim().strip_prefix("listening on ").unwrap();
-    let decode = Command::new(&path)
-        .args(["decode", "--connect", address])
+    let decode = Command::new(path)
+        .args(["decode", "--connect", address, "--fabric", fabric])
         .output()
         .unwrap();
     if !decode.status.success() {
         prefill.kill().unwrap();
     }
-    said_by_decode(&decode);
+    said_by_decode(&decode, fabric);
     assert!(prefill.wait().unwrap().success());
 }
 
@@ -139,14 +147,23 @@ fn clean(path: &Path, arguments: &str) -> Value {
 
 #[test]
 fn a_storm_breaks_nothing_over_tcp_in_one_process_and_in_two_both_ways() {
+    storms_over("tcp");
+}
+
+#[test]
+fn a_storm_breaks_nothing_over_shared_memory_in_one_process_and_in_two_both_ways() {
+    storms_over("shm");
+}
+
+fn storms_over(fabric: &str) {
     let Some(path) = example("abort_storm") else {
         return;
     };
     for wiring in ["--processes 1", "--processes 2", "--processes 2 --swap"] {
         for storm in ["incident", "both-sides"] {
-            let arguments = format!("--storm {storm} --fabric tcp {wiring} --sessions 10");
+            let arguments = format!("--storm {storm} --fabric {fabric} {wiring} --sessions 10");
             let report = clean(&path, &arguments);
-            assert_eq!(report["fabric"], "tcp");
+            assert_eq!(report["fabric"], fabric);
             assert_eq!(report["swap"], wiring.ends_with("--swap"));
         }
     }
@@ -157,18 +174,31 @@ fn a_peer_that_is_killed_in_mid_transfer_and_comes_back_breaks_nothing_both_ways
     let Some(path) = example("abort_storm") else {
         return;
     };
-    for swap in ["", "--swap"] {
-        let arguments =
-            format!("--storm peer-kill --fabric tcp --processes 2 --sessions 10 {swap}");
-        let report = clean(&path, &arguments);
-        assert_eq!(report["peer_kills"], 1, "{report}");
-        assert!(report["struck_in_flight"].as_u64().unwrap() > 0, "{report}");
-        assert!(report["sessions_lost"].as_u64().unwrap() > 0, "{report}");
+    for fabric in ["tcp", "shm"] {
+        for swap in ["", "--swap"] {
+            let arguments =
+                format!("--storm peer-kill --fabric {fabric} --processes 2 --sessions 10 {swap}");
+            let report = clean(&path, &arguments);
+            assert_eq!(report["peer_kills"], 1, "{report}");
+            assert!(report["struck_in_flight"].as_u64().unwrap() > 0, "{report}");
+            assert!(report["sessions_lost"].as_u64().unwrap() > 0, "{report}");
+            let inside = report["struck_inside"].as_u64().unwrap() > 0;
+            assert_eq!(inside, fabric == "shm" && swap.is_empty(), "{report}");
+        }
     }
 }
 
 #[test]
 fn a_peer_that_is_stopped_in_mid_transfer_and_goes_on_breaks_nothing_both_ways() {
+    stops_over("tcp");
+}
+
+#[test]
+fn a_writer_that_is_stopped_inside_a_gate_and_goes_on_breaks_nothing_both_ways() {
+    stops_over("shm");
+}
+
+fn stops_over(fabric: &str) {
     let Some(path) = example("abort_storm") else {
         return;
     };
@@ -177,11 +207,13 @@ fn a_peer_that_is_stopped_in_mid_transfer_and_goes_on_breaks_nothing_both_ways()
     for seed in SHORT_AND_LONG {
         for swap in ["", "--swap"] {
             let arguments = format!(
-                "--storm peer-stop --fabric tcp --processes 2 --sessions 10 --seed {seed} {swap}"
+                "--storm peer-stop --fabric {fabric} --processes 2 --sessions 10 --seed {seed} {swap}"
             );
             let report = clean(&path, &arguments);
             assert_eq!(report["peer_stops"], 1, "{report}");
             assert!(report["struck_in_flight"].as_u64().unwrap() > 0, "{report}");
+            let inside = report["struck_inside"].as_u64().unwrap() > 0;
+            assert_eq!(inside, fabric == "shm" && swap.is_empty(), "{report}");
             let survived = report["peer_stopped_ms"].as_u64().unwrap() < 1_500;
             *(if survived { &mut short } else { &mut long }) += 1;
         }
@@ -205,6 +237,25 @@ fn a_late_write_that_is_planted_in_a_network_lane_is_found_wherever_the_lane_is(
             report["late_bytes"].as_u64().unwrap() > 0,
             "{report}\n{err}"
         );
+    }
+}
+
+#[test]
+fn what_is_planted_in_a_lane_that_writes_another_nodes_pools_is_found() {
+    let Some(path) = example("abort_storm") else {
+        return;
+    };
+    for wiring in ["--processes 1", "--processes 2", "--processes 2 --swap"] {
+        for (plant, found) in [
+            ("late-write", "late_bytes"),
+            ("torn-read", "torn_reads"),
+            ("leak", "leaked_pages"),
+        ] {
+            let arguments = format!("--plant {plant} --fabric shm {wiring} --sessions 10");
+            let (code, report, err) = storm(&path, &arguments);
+            assert_eq!(code, Some(1), "{report}\n{err}");
+            assert!(report[found].as_u64().unwrap() > 0, "{report}\n{err}");
+        }
     }
 }
 

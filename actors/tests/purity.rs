@@ -103,7 +103,6 @@ const UNSAFE: &[&str] = &[
     "actors/tests/loom_leases.rs",
     "actors/tests/loom_ring.rs",
     "src/cli/bench/kernel.rs",
-    "src/cli/bench/mapping.rs",
     "tests/forked.rs",
     "tests/shm_files.rs",
 ];

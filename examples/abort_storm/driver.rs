@@ -82,6 +82,8 @@ pub(crate) struct Struck {
     pub(crate) stops: u64,
     /// For how long, all together.
     pub(crate) stopped: Duration,
+    /// Lanes of it that were inside a gate of this process when it was struck.
+    pub(crate) inside: usize,
     /// Rooms that were in flight when it was struck.
     pub(crate) in_flight: usize,
     /// Rooms that nobody aborted and that were not done, although the session was to be resumed.
@@ -248,7 +250,7 @@ impl Director<'_> {
                 // What it had found is lost with it.
                 world.destination.findings();
                 world.mark("the other process is killed");
-                self.engine.kill_peer(&|| {
+                struck.inside += self.engine.kill_peer(&|| {
                     if let Some(far) = self.engine.far() {
                         world.side_lost(far, Instant::now());
                     }
@@ -258,7 +260,7 @@ impl Director<'_> {
             }
             Strike::Stop(time) => {
                 world.mark("the other process is stopped");
-                self.engine.stop_peer(time)?;
+                struck.inside += self.engine.stop_peer(time)?;
                 struck.stops += 1;
                 struck.stopped += time;
             }

@@ -105,12 +105,14 @@ pub(crate) trait Engine: Feed {
         Ok(())
     }
     /// Kills the other process and starts it again under the same name and address. `killed` is
-    /// called in between, when nothing of it can be heard any more.
-    fn kill_peer(&self, _killed: &dyn Fn()) -> Result<(), String> {
+    /// called in between, when nothing of it can be heard any more. Gives how many lanes of it were
+    /// inside a gate, as far as that can be arranged.
+    fn kill_peer(&self, _killed: &dyn Fn()) -> Result<usize, String> {
         Err(ONE_PROCESS.into())
     }
-    /// Stops the other process and returns; `time` later it goes on.
-    fn stop_peer(&self, _time: Duration) -> Result<(), String> {
+    /// Stops the other process and returns, as [`kill_peer`](Engine::kill_peer); `time` later it goes
+    /// on.
+    fn stop_peer(&self, _time: Duration) -> Result<usize, String> {
         Err(ONE_PROCESS.into())
     }
     /// Waits until the other process goes on.

@@ -75,6 +75,8 @@ pub(crate) struct Report {
     pub(crate) peer_stopped_ms: u64,
     /// Rooms in flight at that moment.
     pub(crate) struck_in_flight: usize,
+    /// Its lanes that were inside a gate of this process then; over shm, if it plays prefill.
+    pub(crate) struck_inside: usize,
     /// Rooms that nobody aborted and that were not done after a stop that a session survives.
     pub(crate) not_resumed: usize,
     /// As the node of this process saw it (with one process, decode's).
@@ -220,6 +222,11 @@ const STRUCK: &[Row] = &[
         "rooms with some bytes there, some not",
     ),
     (
+        "  inside a gate",
+        |r| r.struck_inside.to_string(),
+        "lanes of it, over shared memory",
+    ),
+    (
         "sessions resumed",
         |r| r.sessions_resumed.to_string(),
         "went on after their connection was lost",
@@ -324,6 +331,7 @@ pub(crate) mod tests {
             peer_stops: 0,
             peer_stopped_ms: 0,
             struck_in_flight: 0,
+            struck_inside: 0,
             not_resumed: 0,
             sessions_resumed: 0,
             sessions_lost: 0,
@@ -338,8 +346,8 @@ pub(crate) mod tests {
                     aborted_in_flight bytes late_bytes torn_reads leaked_pages quarantined_pages \
                     quarantine_peak_pages stuck_rooms wedged health_says probe_ms \
                     abort_to_answer_us abort_to_reusable_us peer_kills peer_stops \
-                    peer_stopped_ms struck_in_flight not_resumed sessions_resumed sessions_lost \
-                    seconds";
+                    peer_stopped_ms struck_in_flight struck_inside not_resumed sessions_resumed \
+                    sessions_lost seconds";
         let mut from = 0;
         for key in keys.split_whitespace() {
             let at = json[from..].find(&format!("\"{key}\":"));

@@ -4,7 +4,7 @@ use crate::driver::{self, Verdict};
 use crate::engine::{Engine, Listener};
 use crate::load::{Load, TURNS};
 use crate::memory::{DestinationPages, SourcePages};
-use crate::options::{EngineKind, Options, Plant};
+use crate::options::{EngineKind, FabricKind, Options, Plant};
 use crate::oracle::Shape;
 use crate::other::child;
 use crate::other::far::Far;
@@ -204,8 +204,14 @@ fn two_processes(
     let base = Base::start(wiring, near, place, runtime()?, shape, store, &listener)?;
     base.connect(&link.address())?;
     let engine = match far {
-        Side::Decode => Rooms::in_two(other(), Box::new(PrefillNode::new(base)), far, link.clone()),
-        Side::Prefill => Rooms::in_two(Box::new(DecodeNode::new(base)), other(), far, link.clone()),
+        Side::Decode => {
+            let near = Box::new(PrefillNode::new(base));
+            Rooms::in_two(wiring.fabric, other(), near, far, link.clone())
+        }
+        Side::Prefill => {
+            let near = Box::new(DecodeNode::new(base));
+            Rooms::in_two(wiring.fabric, near, other(), far, link.clone())
+        }
     };
     engine.meet(MEET)?;
     Ok((world, Box::new(engine)))
@@ -243,6 +249,7 @@ fn report(kind: EngineKind, options: &Options, load: &Load, verdict: &Verdict) -
         peer_stops: verdict.struck.stops,
         peer_stopped_ms: verdict.struck.stopped.as_millis() as u64,
         struck_in_flight: verdict.struck.in_flight,
+        struck_inside: verdict.struck.inside,
         not_resumed: verdict.struck.not_resumed,
         sessions_resumed: verdict.sessions.resumed,
         sessions_lost: verdict.sessions.lost,
@@ -268,6 +275,10 @@ fn print(options: &Options, finished: &[Finished]) -> bool {
         let mut broken = report.violations();
         if options.storm.strikes() && !options.no_abort && !report.struck() {
             broken.push("the other process was not struck".into());
+        }
+        let inside = options.fabric == FabricKind::Shm && options.far() == Some(Side::Prefill);
+        if report.struck() && inside && report.struck_inside == 0 {
+            broken.push("the other process was struck while it was in no gate".into());
         }
         if verdict.findings.missing_bytes > 0 {
             broken.push(format!(

@@ -165,7 +165,8 @@ pub(crate) async fn look_on() {
 
 /// Polls as the loop of an engine does, with nothing in between but whoever waits for this core.
 pub(crate) async fn look_at<T>(future: impl Future<Output = T>) -> T {
-    let mut future = std::pin::pin!(future);
+    // Polled again and again within one turn of the runtime, which would tell it to wait for the next.
+    let mut future = std::pin::pin!(tokio::task::coop::unconstrained(future));
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     loop {
         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut cx) {

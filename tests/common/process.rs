@@ -16,6 +16,9 @@
 //! | `receive ID ATTEMPT NAME PAGE,…` | starts a receiver room from that peer | `@receiving ID ATTEMPT` |
 //! | `abort ID ATTEMPT` | aborts whatever has this key | |
 //! | `state ID ATTEMPT` | | `@state ID ATTEMPT STATE` |
+//! | `hold PIECES` | lets so many pieces pass; the next lane stays inside its gate | `@holding` |
+//! | `held` | waits until a lane stands inside a gate | `@held` |
+//! | `release` | lets that lane go on, and all after it | `@going` |
 //! | `free` | waits until all pages are back and the node is quiet | `@free` |
 //! | `ping` | | `@pong` |
 //!
@@ -45,6 +48,8 @@ pub(crate) struct Role {
     pub(crate) listen: String,
     pub(crate) pages: u32,
     pub(crate) page_bytes: u64,
+    /// Its pool can be mapped by nodes of this host.
+    pub(crate) shared: bool,
     pub(crate) key: Option<&'static str>,
     pub(crate) liveness_ms: u64,
     pub(crate) resume_ms: u64,
@@ -57,6 +62,7 @@ impl Default for Role {
             listen: "tcp://127.0.0.1:0".into(),
             pages: 16,
             page_bytes: 4096,
+            shared: false,
             key: None,
             liveness_ms: 5_000,
             resume_ms: 10_000,
@@ -70,10 +76,11 @@ impl Role {
         let (name, listen) = (self.name, &self.listen);
         let (pages, page_bytes) = (self.pages, self.page_bytes);
         let (liveness, resume) = (self.liveness_ms, self.resume_ms);
-        format!("{name} {listen} {pages} {page_bytes} {key} {liveness} {resume}")
+        let shared = self.shared;
+        format!("{name} {listen} {pages} {page_bytes} {key} {liveness} {resume} {shared}")
     }
 
-    async fn start(words: &str) -> Side {
+    async fn start(words: &str, brake: &Brake) -> Side {
         let words: Vec<&str> = words.split(' ').collect();
         let number = |i: usize| words[i].parse::<u64>().unwrap();
         let net = Net {
@@ -81,7 +88,12 @@ impl Role {
             listen: vec![words[1].to_owned()],
             ..Net::default()
         };
-        let pool = Pool::owned(kv(number(2) as u32, number(3))).unwrap();
+        let layout = kv(number(2) as u32, number(3));
+        let pool = match words[7] {
+            "true" => Pool::shared(layout),
+            _ => Pool::owned(layout),
+        };
+        let (pool, brake) = (pool.unwrap(), brake.clone());
         let node = Node::builder(words[0])
             .net(net)
             .pool(pool.clone())
@@ -93,6 +105,7 @@ impl Role {
                 backoff_most: Duration::from_millis(50),
                 ..Deadlines::default()
             })
+            .configure(|config| config.brake = Some(brake))
             .start();
         let node = node.await.unwrap();
         let address = node.addresses()[0].clone();
@@ -189,6 +202,11 @@ impl Other {
         self.heard.iter().any(|line| line.starts_with(begin))
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// kill -9, and waits until it is gone.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -282,7 +300,8 @@ struct Rooms {
 }
 
 async fn play(role: &str, mut told: tokio::sync::mpsc::UnboundedReceiver<String>) {
-    let side = Role::start(role).await;
+    let brake = Brake::default();
+    let side = Role::start(role, &brake).await;
     let mut rooms = Rooms::default();
     say(format_args!("ready {}", side.address));
     while let Some(line) = told.recv().await {
@@ -305,6 +324,18 @@ async fn play(role: &str, mut told: tokio::sync::mpsc::UnboundedReceiver<String>
                 rooms.receives.clear();
                 side.quiet().await;
                 say("free");
+            }
+            "hold" => {
+                brake.hold_after(words[1].parse().unwrap());
+                say("holding");
+            }
+            "held" => {
+                until("a lane is held", || brake.held() > 0).await;
+                say("held");
+            }
+            "release" => {
+                brake.release();
+                say("going");
             }
             "ping" => say("pong"),
             other => panic!("told {other:?}"),

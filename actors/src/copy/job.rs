@@ -1,6 +1,7 @@
 //! A copy job as a lane holds it.
 
 use super::schedule::Work;
+use super::split;
 use crate::fabric::Fact;
 use crate::fabric::local::LocalRoute;
 use crate::fabric::shm::Way;
@@ -147,6 +148,38 @@ impl Job {
             state: State::New,
             sum: checksum.then(SourceSum::new),
             told: 0,
+        }
+    }
+
+    /// Cuts a job that has not begun into at most `most` parts (at least 1) of about equal size, each
+    /// for a lane of its own. It is over when all of them are. A small one stays whole.
+    pub(crate) fn split(self, most: usize) -> Vec<Job> {
+        let (order, cell) = (self.layout.order, self.layout.page_bytes);
+        let places = match &self.state {
+            State::New if most > 1 => split::places(&self.place, order, cell, most),
+            _ => return vec![self],
+        };
+        if places.len() == 1 {
+            return vec![self];
+        }
+        let Job {
+            ticket,
+            route,
+            layout,
+            place,
+            sum,
+            ..
+        } = self;
+        let job = |ticket, place| {
+            let (route, layout) = (route.clone(), Arc::clone(&layout));
+            Job::over(ticket, route, layout, place, sum.is_some())
+        };
+        match ticket.split(places.len()) {
+            Ok(tickets) => {
+                let parts = tickets.into_iter().zip(places);
+                parts.map(|(ticket, place)| job(ticket, place)).collect()
+            }
+            Err(ticket) => vec![job(*ticket, place)],
         }
     }
 

@@ -8,4 +8,5 @@ pub mod job;
 #[cfg(feature = "plant")]
 pub mod plant;
 pub mod schedule;
+mod split;
 pub(crate) mod sum;

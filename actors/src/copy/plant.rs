@@ -3,6 +3,7 @@
 //! Not part of any build of the library or the program: only examples and tests turn the feature on.
 
 use crate::memory::Pool;
+pub use crate::memory::plant::near;
 use crate::memory::plant::{self, Wrong};
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

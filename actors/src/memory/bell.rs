@@ -4,9 +4,9 @@
 //! silent first, so that who waits for edges and never reads the count hears this one too.
 #![allow(unsafe_code)] // Makes an eventfd.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// See the module.
 #[derive(Debug)]
@@ -22,6 +22,26 @@ impl Bell {
         }
         // SAFETY: just made, and nobody else has it.
         Ok(Bell::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// One that another process sent: nothing else, or ringing it could stop this process.
+    ///
+    /// # Errors
+    /// It is no eventfd, or one that blocks.
+    pub(crate) fn received(fd: OwnedFd) -> io::Result<Bell> {
+        let number = fd.as_raw_fd();
+        let wrong = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        let name = fs::read_link(format!("/proc/self/fd/{number}"))?;
+        if name.as_os_str() != "anon_inode:[eventfd]" {
+            return wrong("the descriptor is no eventfd");
+        }
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{number}"))?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|octal| i32::from_str_radix(octal.trim(), 8).ok());
+        match flags {
+            Some(flags) if flags & libc::O_NONBLOCK != 0 => Ok(Bell(File::from(fd))),
+            _ => wrong("the descriptor is an eventfd that blocks"),
+        }
     }
 
     /// Wakes whoever waits for it.

@@ -2,10 +2,15 @@
 //! the library or the program.
 #![allow(unsafe_code)] // Touches pages that nobody leased to it.
 
+use super::bell::Bell;
 use super::pool::Pool;
 use super::remote::RemotePool;
+use super::shared::{HugePages, ProcessId, SharedMemory, SharedOptions};
+use super::shared_table::TableMemory;
 use super::target::TargetSection;
 use super::ticket::Ticket;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -77,4 +82,55 @@ pub(crate) fn pool_of(section: &TargetSection) -> Pool {
 /// The pool of a job's source, to be read when nothing is lent any more.
 pub(crate) fn source_pool(ticket: &Ticket) -> Option<Pool> {
     ticket.source().map(|view| view.held().pool().clone())
+}
+
+/// What a peer of this host shares, for one that shares something else. All of it is as it should be.
+pub mod near {
+    use super::{
+        AsFd, Bell, HugePages, OwnedFd, ProcessId, SharedMemory, SharedOptions, TableMemory, io,
+    };
+
+    const PLAIN: SharedOptions = SharedOptions {
+        huge: HugePages::Off,
+        numa_node: None,
+    };
+
+    /// A sealed memfd of so many zeroed bytes.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn memory(bytes: usize) -> io::Result<OwnedFd> {
+        let memory = SharedMemory::create("near", bytes, &PLAIN).map_err(io::Error::other)?;
+        memory.fd().try_clone_to_owned()
+    }
+
+    /// A gate table of so many slots.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn gate_table(slots: u32) -> io::Result<OwnedFd> {
+        let bytes = TableMemory::bytes_of(slots);
+        let memory = SharedMemory::create("gates", bytes, &PLAIN).map_err(io::Error::other)?;
+        let table = TableMemory::create(memory, &ProcessId::own()?);
+        table.fd().try_clone_to_owned()
+    }
+
+    /// A pidfd of a process that lives.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
+        match ProcessId::of(pid)?.open()? {
+            Some(pidfd) => pidfd.as_fd().try_clone_to_owned(),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// A doorbell.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn doorbell() -> io::Result<OwnedFd> {
+        Bell::new().map(OwnedFd::from)
+    }
 }

@@ -9,7 +9,8 @@
 //!
 //! Rules: the source can be read only through a live ticket. A ticket posts itself from `Drop`,
 //! once: finished, refused, cancelled, or lost in a panic. A forgotten ticket never posts, and its
-//! lease stays quarantined: that is right, since nobody can say what became of it.
+//! lease stays quarantined: that is right, since nobody can say what became of it. A ticket that was
+//! split for several lanes is the parts together: the last of them posts, for all.
 
 use super::held::Held;
 use super::pool::PoolMemory;
@@ -17,8 +18,8 @@ use crate::ids::{LegNo, LifeId};
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Which job of which leg of which room's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,7 +86,6 @@ impl SourceView {
         &self.held
     }
 
-    #[cfg(feature = "plant")]
     pub(super) fn again(&self) -> SourceView {
         SourceView {
             held: Arc::clone(&self.held),
@@ -160,6 +160,8 @@ pub struct Ticket {
     facts: Facts,
     finished: bool,
     sink: Arc<dyn TicketSink>,
+    /// The other parts, if it was split.
+    parts: Option<Arc<Mutex<Parts>>>,
     /// Where the last page was found in the source's and in the destination's list.
     pub(super) source_cursor: Cell<usize>,
     pub(super) target_cursor: Cell<usize>,
@@ -180,6 +182,7 @@ impl Ticket {
             facts: Facts::default(),
             finished: false,
             sink,
+            parts: None,
             source_cursor: Cell::new(0),
             target_cursor: Cell::new(0),
         }
@@ -233,19 +236,94 @@ impl Ticket {
         self.finished = true;
     }
 
+    /// Splits a job that nothing was done of yet into `count` parts (at least 1), each with the same
+    /// rights and for a lane of its own. The job is over, and says so once, when the last part is; it
+    /// is done in full if every part was.
+    ///
+    /// # Errors
+    /// The ticket as it was, if it is a part already or its job has begun.
+    pub(crate) fn split(self, count: usize) -> Result<Vec<Ticket>, Box<Ticket>> {
+        if self.parts.is_some() || self.facts != Facts::default() {
+            return Err(Box::new(self));
+        }
+        let mut first = self;
+        let parts = Arc::new(Mutex::new(Parts {
+            left: 1,
+            facts: Facts::default(),
+            all_finished: true,
+        }));
+        first.parts = Some(Arc::clone(&parts));
+        let mut tickets = Vec::with_capacity(count);
+        for _ in 1..count {
+            let Some(source) = &first.source else {
+                unreachable!("a ticket has its source until it is dropped");
+            };
+            let (source, cancel) = (source.again(), first.cancel.clone());
+            let mut part = Ticket::new(first.id, source, cancel, Arc::clone(&first.sink));
+            Parts::of(&parts).left += 1;
+            part.parts = Some(Arc::clone(&parts));
+            tickets.push(part);
+        }
+        tickets.push(first);
+        Ok(tickets)
+    }
+
     pub(super) fn source(&self) -> Option<&SourceView> {
         self.source.as_ref()
     }
 }
 
+/// What the parts of a ticket that have ended leave for the last one.
+struct Parts {
+    /// Parts that have not ended.
+    left: usize,
+    facts: Facts,
+    all_finished: bool,
+}
+
+impl Parts {
+    fn of(parts: &Mutex<Parts>) -> MutexGuard<'_, Parts> {
+        parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A part has ended. If it is the last one: what became of all.
+    fn end(&mut self, facts: Facts, finished: bool) -> Option<(Facts, bool)> {
+        self.facts.add(facts);
+        self.all_finished &= finished;
+        self.left -= 1;
+        (self.left == 0).then(|| (std::mem::take(&mut self.facts), self.all_finished))
+    }
+}
+
+impl Facts {
+    /// Adds those of another part of the same job.
+    fn add(&mut self, other: Facts) {
+        self.landed_bytes += other.landed_bytes;
+        self.landed_pieces += other.landed_pieces;
+        self.refused_pieces += other.refused_pieces;
+        self.errored = self.errored.take().or(other.errored);
+        self.checksum = self.checksum.wrapping_add(other.checksum);
+        self.told_bytes += other.told_bytes;
+    }
+}
+
 impl Drop for Ticket {
     fn drop(&mut self) {
-        // Before the witness exists: who has it may turn the lease to other use.
+        // Before the witness exists: who has it may turn the lease to other use. The lock of the parts
+        // orders what every one of them did before what the last one says.
         drop(self.source.take());
+        let facts = std::mem::take(&mut self.facts);
+        let ended = match &self.parts {
+            Some(parts) => Parts::of(parts).end(facts, self.finished),
+            None => Some((facts, self.finished)),
+        };
+        let Some((facts, finished)) = ended else {
+            return;
+        };
         let back = JobBack {
             id: self.id,
-            facts: std::mem::take(&mut self.facts),
-            finished: self.finished,
+            facts,
+            finished,
             witness: JobOver { id: self.id },
         };
         // Perhaps while a lane unwinds: a second panic would abort the process.

@@ -13,7 +13,7 @@
 //!   frame has come: it is there then.
 //! - No clock: a side that waits is woken by a ring, by the socket, or because its thread looks.
 
-use super::transport::{READ, Sent, give_buffer, no_more_writes, take_buffer};
+use super::transport::{KEEP, READ, Sent, give_buffer, no_more_writes, take_buffer};
 use crate::fabric::stream::{Detached, Stream};
 use crate::memory::{
     Bell, RingError, RingMemory, RingReader, RingWriter, recv_with_fds, send_with_fds,
@@ -274,10 +274,6 @@ impl RingSink {
             while self.written == 0 && more && self.out.len() < most {
                 more = fill(&mut self.out);
             }
-            if !self.out.is_empty() {
-                // An answer will come.
-                spin::stay_awake();
-            }
             while self.written < self.out.len() {
                 match self.line.write(&self.out[self.written..]) {
                     Ok(0) => return Sent::Blocked,
@@ -287,6 +283,9 @@ impl RingSink {
             }
             self.out.clear();
             self.written = 0;
+            if self.out.capacity() > KEEP {
+                self.out = Vec::new();
+            }
             if !more {
                 return Sent::All;
             }
@@ -377,7 +376,6 @@ impl RingSource {
                 debug_assert_eq!(buffer.len(), READ);
                 match self.line.read(&mut buffer) {
                     Ok(n) => {
-                        spin::stay_awake();
                         return Ok((buffer, n));
                     }
                     Err(e) => {

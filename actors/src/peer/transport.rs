@@ -27,7 +27,7 @@ pub(crate) const READ: usize = 64 << 10;
 /// Encoded bytes after which a write begins.
 const WRITE: usize = 64 << 10;
 /// A larger buffer is given back when it is empty.
-const KEEP: usize = 256 << 10;
+pub(super) const KEEP: usize = 256 << 10;
 /// Frames that are encoded at once for a socket: bounds how far a buffer grows beyond [`WRITE`].
 const SOCKET_FRAMES: usize = 16;
 /// Frames in one batch of a pipe.

@@ -19,7 +19,8 @@ use std::io;
 /// memory belong to one NUMA node, give both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pinning {
-    /// For the shards, in their order.
+    /// For the shards, in their order; one that an engine drives is on the engine's own thread, and
+    /// stays where that is.
     pub shards: Vec<usize>,
     /// For the copy lanes, in their order.
     pub lanes: Vec<usize>,

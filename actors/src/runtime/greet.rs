@@ -90,6 +90,8 @@ struct Got {
     /// Descriptors; kept only from a peer that has proven to be one.
     fds: Vec<OwnedFd>,
     keep_fds: bool,
+    /// What comes behind the greeting is for the ring's socket: nothing of it may be read here.
+    not_beyond: bool,
 }
 
 /// What a greeting led to.
@@ -189,11 +191,14 @@ impl Conn {
             Conn::Socket(stream) => loop {
                 stream.ready(Interest::READABLE).await.map_err(lost)?;
                 let mut buffer = [0; READ];
+                // One word of a few bytes is left to come.
+                let most = if into.not_beyond { 1 } else { READ };
+                let buffer = &mut buffer[..most];
                 let read = match stream {
                     Stream::Unix(_) => stream.try_io(Interest::READABLE, || {
-                        crate::memory::recv_with_fds(stream.as_fd(), &mut buffer, MOST_FDS)
+                        crate::memory::recv_with_fds(stream.as_fd(), buffer, MOST_FDS)
                     }),
-                    Stream::Tcp(_) => stream.try_read(&mut buffer).map(|n| (n, Vec::new())),
+                    Stream::Tcp(_) => stream.try_read(buffer).map(|n| (n, Vec::new())),
                 };
                 match read {
                     Ok((0, _)) => return Err(closed()),
@@ -359,6 +364,7 @@ pub(crate) async fn greet(
                         return Ok(Greeted::Nearer(socket));
                     }
                     linked = share(state, &mut conn, &mut got, &offer, &accepted, decider).await?;
+                    got.not_beyond = linked.is_some();
                 }
                 agreed = Some((offer, accepted));
                 if decider {

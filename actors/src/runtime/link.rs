@@ -199,7 +199,8 @@ impl Ours {
                 .ok_or_else(|| format!("no descriptor came for {what}"))
         };
         let pidfd = PidFd::received(next("its process")?, peer.pid).map_err(|e| e.to_string())?;
-        let bell = Bell::from(next("its doorbell")?);
+        let bell = Bell::received(next("its doorbell")?);
+        let bell = bell.map_err(|e| format!("the doorbell of the peer: {e}"))?;
         let table = theirs
             .table
             .map(|said| next("its gate table").map(|fd| (said, fd)))

@@ -776,11 +776,15 @@ impl Shard {
                     self.follow_up.push_back(over);
                 }
             }
-            // Bounded by `Limits::jobs_per_lane`: a slot is taken before a chunk is pushed.
-            (Some((Road::Copy(way), job, _)), Some(lane)) => {
+            // Bounded by `Limits::jobs_per_lane`: a slot is taken before a chunk is pushed, and no lane
+            // gets more than one part of it.
+            (Some((Road::Copy(way), job, _)), Some(_)) => {
                 let class = job.class;
                 let job = Job::over(job.ticket, way, job.layout, job.place, job.checksum);
-                lane.do_send(LaneWork::Copy(class, Box::new(job)));
+                let lanes = self.lanes.iter().cycle().skip(lane);
+                for (part, lane) in job.split(self.lanes.len()).into_iter().zip(lanes) {
+                    lane.do_send(LaneWork::Copy(class, Box::new(part)));
+                }
             }
             (Some((Road::Tcp(route), job, _)), _) => route.post(job),
             _ => {

@@ -145,6 +145,7 @@ impl Playing<'_> {
                     Err(why) => Answer::No(why),
                 }
             }
+            Question::Brace => Answer::Inside(half.brace()),
             Question::Status => Answer::Status(half.status()),
             Question::Judge => self.judged(),
             Question::Stop => {

@@ -36,6 +36,8 @@ pub(crate) enum Question {
     Take { room: RoomNo },
     /// Meet the parent's node.
     Meet { milliseconds: u64 },
+    /// Let a lane of the node enter a gate and stay there for a moment.
+    Brace,
     /// What the node says of itself.
     Status,
     /// What is out, and what was found.
@@ -55,6 +57,8 @@ pub(crate) enum Answer {
     No(String),
     /// Pages that were taken; `None` if not so many are free.
     Taken(Option<Vec<u32>>),
+    /// So many lanes stand inside a gate.
+    Inside(usize),
     /// See [`Status`].
     Status(Status),
     /// Pages that are out, by room, and what was found on the child's pages.

@@ -21,6 +21,9 @@ const HEALTH: Duration = Duration::from_secs(1);
 const SAMPLE: Duration = Duration::from_millis(5);
 /// How often sessions are.
 const LOOK: Duration = Duration::from_millis(1);
+/// How long a lane is waited for to be inside a gate, and how long it stays there: whoever strikes has
+/// to do it meanwhile.
+const BRACE: Duration = Duration::from_secs(1);
 /// Silence after which a peer counts as lost, in storms that kill or stop it.
 pub(crate) const SHORT_LIVENESS: Duration = Duration::from_millis(500);
 /// How long a session is kept after that.
@@ -91,6 +94,7 @@ pub(crate) struct Base {
     pub(super) listener: Arc<dyn Listener>,
     pub(super) slow_take: Duration,
     fabric: FabricKind,
+    brake: plant::Brake,
     other: &'static str,
     expected: Mutex<Option<Incarnation>>,
     peer: Mutex<Option<Peer>>,
@@ -117,10 +121,15 @@ impl Base {
         listener: &Arc<dyn Listener>,
     ) -> Result<Base, String> {
         let wrong = wiring.plant(side);
+        let brake = plant::Brake::default();
+        let of_lanes = brake.clone();
         let builder = Node::builder(name(side))
             .pool(store.pool.clone())
             .deadlines(wiring.deadlines())
-            .configure(|config| config.plant = wrong);
+            .configure(|config| {
+                config.plant = wrong;
+                config.brake = Some(of_lanes);
+            });
         let builder = match &place {
             Place::Hub(hub) => builder.hub(hub),
             Place::Listen(address) => builder.listen(address),
@@ -140,6 +149,7 @@ impl Base {
             listener: Arc::clone(listener),
             slow_take: wiring.slow_take,
             fabric: wiring.fabric,
+            brake,
             other: name(side.other()),
             expected: Mutex::default(),
             peer: Mutex::default(),
@@ -209,6 +219,23 @@ impl Base {
             Some(fabric) if fabric == wanted => Ok(peer),
             fabric => Err(format!("{other} is joined by {fabric:?}, not by {wanted}")),
         }
+    }
+
+    /// Has a lane enter a gate and stay there for [`BRACE`]; gives how many are inside.
+    pub(super) fn brace(&self) -> usize {
+        self.brake.hold_after(0);
+        let began = Instant::now();
+        while self.brake.held() == 0 && began.elapsed() < BRACE {
+            std::thread::sleep(LOOK);
+        }
+        let (held, brake) = (self.brake.held(), self.brake.clone());
+        self.runtime.spawn(async move {
+            if held > 0 {
+                tokio::time::sleep(BRACE).await;
+            }
+            brake.release();
+        });
+        held
     }
 
     pub(super) fn sessions(&self) -> Sessions {

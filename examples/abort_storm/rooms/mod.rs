@@ -24,6 +24,7 @@ pub(crate) use prefill::PrefillNode;
 use crate::engine::{Chunk, Engine, Feed, Held, Listener, Ready, RoomNo, Sessions};
 use crate::options::FabricKind;
 use crate::oracle::Shape;
+use crate::other::lines::{Answer, Question};
 use crate::other::link::Link;
 use crate::storms::{RoomSpec, Side};
 use kvroom::{Incarnation, LocalHub};
@@ -58,6 +59,10 @@ pub(crate) trait Half: Send + Sync {
     fn meet(&self, patience: Duration) -> Result<(), String>;
     /// From now on the other node is this life of it.
     fn expect(&self, _other: Incarnation) {}
+    /// Has a lane of its node enter a gate and stay there for a moment; gives how many are inside.
+    fn brace(&self) -> usize {
+        0
+    }
     /// What its node saw of its sessions.
     fn sessions(&self) -> Sessions {
         Sessions::default()
@@ -85,6 +90,7 @@ pub(crate) struct Rooms {
     decode: Box<dyn DecodeHalf>,
     prefill: Box<dyn PrefillHalf>,
     far: Option<(Side, Arc<Link>)>,
+    fabric: FabricKind,
 }
 
 impl Rooms {
@@ -117,6 +123,7 @@ impl Rooms {
             decode: Box::new(DecodeNode::new(decode)),
             prefill: Box::new(PrefillNode::new(prefill)),
             far: None,
+            fabric: wiring.fabric,
         };
         rooms.meet(MEET)?;
         Ok(rooms)
@@ -124,6 +131,7 @@ impl Rooms {
 
     /// Both halves, `far` of them in the process behind `link`.
     pub(crate) fn in_two(
+        fabric: FabricKind,
         decode: Box<dyn DecodeHalf>,
         prefill: Box<dyn PrefillHalf>,
         far: Side,
@@ -133,6 +141,7 @@ impl Rooms {
             decode,
             prefill,
             far: Some((far, link)),
+            fabric,
         }
     }
 
@@ -149,6 +158,18 @@ impl Rooms {
 
     fn statuses(&self) -> [Status; 2] {
         self.halves().map(Half::status)
+    }
+
+    /// Over shared memory the other process's lanes are in this one's gates, if it plays prefill: has
+    /// it hold them there, so that it is struck when that hurts most.
+    fn brace(&self, far: Side, link: &Link) -> Result<usize, String> {
+        if self.fabric != FabricKind::Shm || far != Side::Prefill {
+            return Ok(0);
+        }
+        match link.ask(Question::Brace)? {
+            Answer::Inside(lanes) => Ok(lanes),
+            other => Err(format!("the other process answers {other:?}")),
+        }
     }
 
     fn link(&self) -> Result<&(Side, Arc<Link>), String> {
@@ -180,17 +201,20 @@ impl Engine for Rooms {
         self.half(near.other()).meet(patience)
     }
 
-    fn kill_peer(&self, killed: &dyn Fn()) -> Result<(), String> {
+    fn kill_peer(&self, killed: &dyn Fn()) -> Result<usize, String> {
         let (far, link) = self.link()?;
+        let inside = self.brace(*far, link)?;
         link.kill();
         killed();
         let incarnation = link.start_again()?;
         self.half(far.other()).expect(incarnation);
-        Ok(())
+        Ok(inside)
     }
 
-    fn stop_peer(&self, time: Duration) -> Result<(), String> {
-        self.link()?.1.pause(time)
+    fn stop_peer(&self, time: Duration) -> Result<usize, String> {
+        let (far, link) = self.link()?;
+        let inside = self.brace(*far, link)?;
+        link.pause(time).map(|()| inside)
     }
 
     fn await_peer(&self) -> Result<(), String> {

@@ -96,6 +96,10 @@ impl Half for PrefillNode {
         self.base.expect(other);
     }
 
+    fn brace(&self) -> usize {
+        self.base.brace()
+    }
+
     fn sessions(&self) -> Sessions {
         self.base.sessions()
     }

@@ -10,8 +10,8 @@ With --fabric tcp the two nodes are joined by sockets on this host, 127.0.0.1 or
 With --processes 2 the sending one is a process of its own. Every report then says so: fabric (the
 one that the nodes took; a bench fails if it is not the one that was asked for), processes (1 | 2),
 transport (local | tcp | unix), and of data connections: connections, congestion (as the kernel
-names it), payload_crc, all null where there are none, and spin_us (see --spin-us; null for the
-library's default).
+names it), payload_crc, all null where there are none, spin_us (see --spin-us; null for the
+library's default) and drive (whether the engines drove their shards, see --drive).
 
 bench compare runs the benches of other programs too; see its own help.";
 
@@ -28,8 +28,8 @@ that follows from `seed`, another one on each side, the same in every layer.
 Each repetition moves the whole request through a room and then copies the same pages of two plain
 buffers with one thread (memcpy). With --fabric local and shm it then goes on with the best copies
 that this processor is known to have, each behind a room of its own: memcpy, streaming stores, and
-streaming stores that prefetch the next page, between mappings of the same kind as the pools (for
-shm MAP_SHARED of a memfd), with as many threads as lanes. The kind of copy with the best median is
+streaming stores that prefetch the next page, between two more pools of the same kind (for shm
+shared mappings of a memfd), with as many threads as lanes. The kind of copy with the best median is
 the yardstick one_copy; ratio_one_copy is the median of the ratios of each of its copies to the room
 before it. The clock runs from the receiver's start to its outcome; over sockets the
 sender has started, pushed and finished before. With --fabric tcp each repetition also moves the
@@ -38,8 +38,8 @@ as there are connections, in as many processes as the nodes, with the same conge
 blocking sockets, no framing, writev of 64 pages (or 1 MiB of a larger page), readv in place, one
 byte to ask for it all and one byte back when all is read.
 
-Keys of --json: fabric, processes, transport, connections, congestion, payload_crc, spin_us, workload, kind,
-lanes, reps, bytes, verified, GBps {min, median, max}, us {min, median, max}, memcpy_GBps (median),
+Keys of --json: fabric, processes, transport, connections, congestion, payload_crc, spin_us,
+drive, workload, kind, lanes, reps, bytes, verified, GBps {min, median, max}, us {min, median, max}, memcpy_GBps (median),
 ratio_memcpy (of medians), raw_GBps {min, median, max}, ratio_raw_tcp (of medians),
 ratio_raw_tcp_pairs (median of the ratios of each repetition), one_copy (its kind), one_copy_GBps
 {min, median, max}, ratio_one_copy. Those of raw TCP are null but for tcp, those of one_copy for it.";
@@ -72,8 +72,8 @@ With --busy-bytes as many small rooms again are measured while a bulk room of so
 way to the same peer: only those during which it was all the time. It is repeated as often as
 needed. In turns: a tenth of the small rooms alone, a tenth beside it, and so on.
 
-Keys of --json: fabric, processes, transport, connections, congestion, payload_crc, spin_us, lanes,
-reps, page_bytes, done_us and released_us, each {p50, p90, p99, max}; with --busy-bytes also (else
+Keys of --json: fabric, processes, transport, connections, congestion, payload_crc, spin_us, drive,
+lanes, reps, page_bytes, done_us and released_us, each {p50, p90, p99, max}; with --busy-bytes also (else
 null) busy: bytes, rooms (bulk rooms), GBps {min, median, max} of those, done_us, released_us, and
 ratio_p90 of done_us, busy to alone.";
 
@@ -82,8 +82,8 @@ The receiver aborts while at least 64 MiB of the request wait to be moved. In th
 timed the pages of both sides are filled with other bytes as soon as they are back, and the
 receiver's looked at again 50 ms later: a byte that changed is a failure.
 
-Keys of --json: fabric, processes, transport, connections, congestion, payload_crc, spin_us, lanes,
-reps, request_bytes, pages_watched (of those three), late_pages (0), queued_bytes_min (the fewest
+Keys of --json: fabric, processes, transport, connections, congestion, payload_crc, spin_us, drive,
+lanes, reps, request_bytes, pages_watched (of those three), late_pages (0), queued_bytes_min (the fewest
 bytes that had not landed in any repetition), abort_to_answer_us and abort_to_reusable_us, each
 {p50, p90, p99, max}.";
 
@@ -96,7 +96,7 @@ rooms under way share a page of the destination. The first repetition warms up, 
 its last 64 rooms is compared.
 
 Keys of --json: fabric, processes, transport, connections, congestion, payload_crc, spin_us,
-workload, lanes, reps, rooms_per_rep, bytes (of one room), verified, rates: list of {inflight,
+drive, workload, lanes, reps, rooms_per_rep, bytes (of one room), verified, rates: list of {inflight,
 rooms_per_s {min, median, max}, GBps (median)}, rooms_per_s (median of the last one).";
 
 pub(super) const COMPARE_AFTER: &str = "\

@@ -77,7 +77,7 @@ impl Checked {
     pub(crate) fn setup(&self, pools: Vec<Pools>, limits: Limits) -> Setup {
         Setup {
             pools,
-            shared: self.ends.fabric == Fabric::Shm,
+            shared: self.shared(),
             lanes: self.ends.lanes,
             shards: self.ends.shards,
             limits,
@@ -96,6 +96,11 @@ impl Checked {
     /// Whether bytes go over sockets.
     pub(crate) fn data_over_sockets(&self) -> bool {
         self.ends.fabric == Fabric::Tcp
+    }
+
+    /// Whether their pools are shared memory.
+    pub(crate) fn shared(&self) -> bool {
+        self.ends.fabric == Fabric::Shm
     }
 
     /// Copy lanes of each node.

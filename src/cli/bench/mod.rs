@@ -3,7 +3,7 @@
 //! ```text
 //!   args ─▶ ends, workload ─▶ run_transfer | run_rooms | run_latency | run_rate | run_abort ─▶ report ─▶ table or JSON, bars
 //!                               ├─ pair: two nodes, one process or two                        └─ stats
-//!                               └─ yardsticks: memcpy, one_copy (kernel, mapping), raw TCP
+//!                               └─ yardsticks: memcpy, one_copy (kernel), raw TCP
 //!   args ─▶ compare: the programs of others and this one in turns ─▶ table, chart
 //! ```
 //!
@@ -15,7 +15,6 @@ mod busy;
 mod compare;
 mod ends;
 mod kernel;
-mod mapping;
 mod memcpy;
 mod one_copy;
 mod perm;

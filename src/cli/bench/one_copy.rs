@@ -1,5 +1,6 @@
-//! The yardstick of a fabric that copies once: the same pages between two mappings of the kind that
-//! the pools are, by the best copies there are, with as many threads as lanes.
+//! The yardstick of a fabric that copies once: the same pages between two pools that are made as the
+//! nodes' are, by the best copies there are, with as many threads as lanes. Only the memory is the
+//! runtime's; nothing of it runs while the clock does.
 //!
 //! ```text
 //!   this thread      copy share 0 ──┐
@@ -7,47 +8,58 @@
 //!   …   (each waits for "go" without sleeping)
 //! ```
 
+use super::super::exit::Failure;
+use super::super::pair;
 use super::kernel::{self, Kernel};
-use super::mapping::{Backing, Mapping};
 use super::workload::Workload;
-use std::io;
-use std::ops::Range;
+use kvroom::WriteLease;
+use std::iter;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Two mappings in the layout of the workload's pools, and the request's pieces.
+/// The request's pieces on both sides, layer by layer in request order.
 pub(crate) struct OneCopy {
-    source: Mapping,
-    destination: Mapping,
-    /// Bytes of (source, destination), layer by layer in request order.
-    pieces: Vec<(Range<usize>, Range<usize>)>,
+    source: Vec<WriteLease>,
+    destination: Vec<WriteLease>,
     threads: usize,
 }
 
-/// Part of a request: where it comes from, and where it goes.
-type Piece<'a> = (Range<usize>, &'a mut [u8]);
+/// Where a piece goes, where it comes from, and what comes after it.
+type Piece<'a> = (&'a mut [u8], &'a [u8], &'a [u8]);
 
 impl OneCopy {
-    /// Maps and touches every page of both.
+    /// Makes two pools, of shared memory or not, and touches every page of the request in them.
     ///
     /// # Errors
     /// The system gives no such memory.
-    pub(crate) fn new(w: &Workload, backing: Backing, threads: u16) -> io::Result<OneCopy> {
-        let bytes = w.pool_bytes() as usize;
+    pub(crate) fn new(w: &Workload, shared: bool, threads: u16) -> Result<OneCopy, Failure> {
         let threads = usize::from(threads);
+        let side = |name: &str, slots: Vec<u32>, value: u8| {
+            let part = part(w, threads);
+            let pages = u32::try_from(w.pool_bytes() / part);
+            let pages = pages.map_err(pair::failed("cannot make a pool"))?;
+            // Pages in another shape, and at the same addresses as the nodes' have them.
+            let pool = pair::new_pool(pair::named_layout(name, 1, pages, part), shared)?;
+            let mut leases = pieces(w, &slots, part)
+                .map(|page| pool.lease_write(&[page]))
+                .collect::<Result<Vec<_>, _>>()
+                .map_err(pair::failed("cannot lease a page"))?;
+            for lease in &mut leases {
+                lease.page_mut(0, 0).fill(value);
+            }
+            Ok::<_, Failure>(leases)
+        };
         Ok(OneCopy {
-            source: Mapping::new(backing, bytes, 0x5a)?,
-            destination: Mapping::new(backing, bytes, 1)?,
-            pieces: pieces(w, threads),
+            source: side("from", w.source_slots(), 0x5a)?,
+            destination: side("to", w.destination_slots(), 1)?,
             threads,
         })
     }
 
     /// Copies the request once and says how long it took.
     pub(crate) fn run(&mut self, kernel: Kernel) -> Duration {
-        let source = self.source.bytes();
-        let mut shares = shares(&self.pieces, self.destination.bytes_mut(), self.threads);
+        let mut shares = self.shares();
         let mine = shares.pop().unwrap_or_default();
         let (ready, go) = (AtomicUsize::new(0), AtomicBool::new(false));
         let others = shares.len();
@@ -60,7 +72,7 @@ impl OneCopy {
                         while !go.load(Ordering::Acquire) {
                             std::hint::spin_loop();
                         }
-                        copy(kernel, source, share)
+                        copy(kernel, share)
                     })
                 })
                 .collect();
@@ -69,81 +81,75 @@ impl OneCopy {
             }
             let started = Instant::now();
             go.store(true, Ordering::Release);
-            let mine = copy(kernel, source, mine);
+            let mine = copy(kernel, mine);
             let ends = threads.into_iter().filter_map(|t| t.join().ok());
             ends.fold(mine, Instant::max).duration_since(started)
         })
     }
+
+    /// Even shares of pieces that follow each other, one for each thread.
+    fn shares(&mut self) -> Vec<Vec<Piece<'_>>> {
+        let count = self.source.len();
+        let from: Vec<&[u8]> = self.source.iter().map(|lease| lease.page(0, 0)).collect();
+        // Behind the last piece there is nothing to prefetch.
+        let next: Vec<&[u8]> = from
+            .iter()
+            .skip(1)
+            .copied()
+            .chain(iter::once(&[][..]))
+            .collect();
+        let to = self
+            .destination
+            .iter_mut()
+            .map(|lease| lease.page_mut(0, 0));
+        let mut all = to
+            .zip(from)
+            .zip(next)
+            .map(|((to, from), next)| (to, from, next));
+        (0..self.threads)
+            .map(|i| {
+                let size = count * (i + 1) / self.threads - count * i / self.threads;
+                all.by_ref().take(size).collect()
+            })
+            .collect()
+    }
+
+    /// The pool of the destination.
+    #[cfg(test)]
+    fn pool(&self) -> &kvroom::Pool {
+        self.destination[0].pool()
+    }
 }
 
 /// Copies a share and says when that was done.
-fn copy(kernel: Kernel, source: &[u8], share: Vec<Piece<'_>>) -> Instant {
-    let mut share = share.into_iter().peekable();
-    while let Some((from, to)) = share.next() {
-        // Behind the last piece there is nothing to prefetch.
-        let next = share
-            .peek()
-            .map_or(&[][..], |(next, _)| &source[next.clone()]);
-        kernel.copy(to, &source[from], next);
+fn copy(kernel: Kernel, share: Vec<Piece<'_>>) -> Instant {
+    for (to, from, next) in share {
+        kernel.copy(to, from, next);
     }
     kernel::fence();
     Instant::now()
 }
 
-/// The request's pages; in as many parts as threads where there are fewer pages than that.
-fn pieces(w: &Workload, threads: usize) -> Vec<(Range<usize>, Range<usize>)> {
-    let page_bytes = w.page_bytes as usize;
-    let (from, to) = (w.source_slots(), w.destination_slots());
-    let start = |layer: u32, slot: u32| {
-        (layer as usize * w.pool_pages as usize + slot as usize) * page_bytes
-    };
-    let pages = w.layers as usize * from.len();
-    let parts = threads.div_ceil(pages.max(1));
-    // Whole blocks, so that each part begins where a streaming store may.
-    let part = page_bytes.div_ceil(parts).next_multiple_of(4096);
-    let mut pieces = Vec::with_capacity(pages * parts);
-    for layer in 0..w.layers {
-        for (&s, &d) in from.iter().zip(&to) {
-            for offset in (0..page_bytes).step_by(part) {
-                let len = part.min(page_bytes - offset);
-                let (s, d) = (start(layer, s) + offset, start(layer, d) + offset);
-                pieces.push((s..s + len, d..d + len));
-            }
-        }
+/// Bytes of a piece: a page, or as much less of it as gives every thread one, where that divides it.
+fn part(w: &Workload, threads: usize) -> u64 {
+    let pages = u64::from(w.layers) * u64::from(w.pages);
+    let parts = (threads as u64).div_ceil(pages.max(1)).next_power_of_two();
+    let part = w.page_bytes / parts;
+    if part * parts == w.page_bytes {
+        part
+    } else {
+        w.page_bytes
     }
-    pieces
 }
 
-/// Even shares of pieces that follow each other, one for each thread.
-fn shares<'a>(
-    pieces: &[(Range<usize>, Range<usize>)],
-    destination: &'a mut [u8],
-    threads: usize,
-) -> Vec<Vec<Piece<'a>>> {
-    // Cut the destination in the order of its addresses, then put the parts in request order.
-    let mut order: Vec<usize> = (0..pieces.len()).collect();
-    order.sort_unstable_by_key(|&i| pieces[i].1.start);
-    let mut cut: Vec<Option<&mut [u8]>> = Vec::new();
-    cut.resize_with(pieces.len(), || None);
-    let (mut rest, mut at) = (destination, 0);
-    for i in order {
-        let to = &pieces[i].1;
-        let (_, behind) = rest.split_at_mut(to.start - at);
-        let (bytes, behind) = behind.split_at_mut(to.len());
-        cut[i] = Some(bytes);
-        (rest, at) = (behind, to.end);
-    }
-    let mut all = pieces.iter().zip(cut);
-    let count = pieces.len();
-    (0..threads)
-        .map(|i| {
-            let size = count * (i + 1) / threads - count * i / threads;
-            let share = all.by_ref().take(size);
-            share
-                .filter_map(|((from, _), to)| Some((from.clone(), to?)))
-                .collect()
-        })
-        .collect()
+/// Numbers of the request's pieces in a pool of one layer.
+fn pieces(w: &Workload, slots: &[u32], part: u64) -> impl Iterator<Item = u32> {
+    let parts = (w.page_bytes / part) as u32;
+    let cells = (0..w.layers).flat_map(move |layer| {
+        let first = layer * w.pool_pages;
+        slots.iter().map(move |slot| first + slot)
+    });
+    cells.flat_map(move |cell| cell * parts..(cell + 1) * parts)
 }
 
 #[cfg(test)]
@@ -165,19 +171,27 @@ mod tests {
         for (w, threads) in [
             (small("a_32x64x16K", 256), 1),
             (small("a_32x64x16K", 64), 2),
-            (small("d_1x1x256M", 10_000), 3),
+            (small("d_1x1x256M", 1 << 14), 3),
         ] {
             for &kernel in Kernel::all() {
-                for backing in [Backing::Private, Backing::Memfd { huge: false }] {
-                    let mut yardstick = OneCopy::new(&w, backing, threads).unwrap();
+                for shared in [false, true] {
+                    let mut yardstick = OneCopy::new(&w, shared, threads).unwrap();
+                    let pool = yardstick.pool().clone();
+                    let before = pool.leased_pages();
                     assert!(yardstick.run(kernel) > Duration::ZERO);
                     let slots = w.destination_slots();
-                    let page = w.page_bytes as usize;
-                    for (i, page) in yardstick.destination.bytes().chunks(page).enumerate() {
-                        let slot = i as u32 % w.pool_pages;
-                        let expect = if slots.contains(&slot) { 0x5a } else { 1 };
-                        assert!(page.iter().all(|&b| b == expect), "{kernel:?}: page {i}");
+                    let part = pool.layout().page_bytes;
+                    let mut seen = 0;
+                    for page in 0..pool.layout().pages {
+                        let cell = u64::from(page) * part / w.page_bytes;
+                        let slot = (cell % u64::from(w.pool_pages)) as u32;
+                        let mut bytes = vec![0; part as usize];
+                        pool.observe(0, page, &mut bytes).unwrap();
+                        let copied = bytes.iter().all(|&b| b == 0x5a);
+                        assert_eq!(copied, slots.contains(&slot), "{kernel:?}: page {page}");
+                        seen += usize::from(copied);
                     }
+                    assert_eq!(seen, before);
                 }
             }
         }
@@ -186,12 +200,13 @@ mod tests {
     #[test]
     fn one_page_is_cut_for_two_threads_and_not_for_one() {
         let w = small("d_1x1x256M", 1 << 20);
-        assert_eq!(pieces(&w, 1).len(), 1);
-        let two = pieces(&w, 2);
-        assert_eq!(two.len(), 2);
-        assert_eq!(two[0].0.len(), two[1].0.len());
-        let mut memory = vec![0; 1 << 20];
-        let shares = shares(&two, &mut memory, 2);
+        assert_eq!(part(&w, 1), 1 << 20);
+        assert_eq!(part(&w, 2), 1 << 19);
+        let mut two = OneCopy::new(&w, false, 2).unwrap();
+        let shares = two.shares();
         assert_eq!(shares.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
+        // A page that cannot be cut goes to one thread.
+        assert_eq!(part(&small("d_1x1x256M", 9), 2), 9);
+        assert_eq!(part(&small("b_32x512x16K", 16_384), 2), 16_384);
     }
 }

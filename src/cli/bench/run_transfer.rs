@@ -8,7 +8,6 @@ use super::super::proc;
 use super::super::raw::Receiver;
 use super::ends::Checked;
 use super::kernel::Kernel;
-use super::mapping::Backing;
 use super::memcpy::Yardstick;
 use super::one_copy::OneCopy;
 use super::report::TransferReport;
@@ -79,12 +78,7 @@ async fn measure(args: &TransferArgs, ends: &Checked, w: &Workload) -> Result<Ti
     if ends.data_over_sockets() {
         raw = Some(self::raw(&mut pair, ends, w).await?);
     } else {
-        let like = match pair.destination(POOL)?.backing() {
-            kvroom::Backing::Memfd { huge } => Backing::Memfd { huge },
-            _ => Backing::Private,
-        };
-        let made = OneCopy::new(w, like, ends.lanes());
-        one_copy = Some(made.map_err(pair::failed("no memory for the best copies"))?);
+        one_copy = Some(OneCopy::new(w, ends.shared(), ends.lanes())?);
         times.one_copy = Kernel::all().iter().map(|&k| OneCopyTimes::of(k)).collect();
     }
 

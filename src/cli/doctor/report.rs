@@ -141,6 +141,7 @@ fn fabrics(tests: &SelfTests) -> Vec<Fabric> {
         ("local", &tests.local),
         ("tcp", &tests.tcp),
         ("unix", &tests.unix),
+        ("shm", &tests.shm),
     ];
     let mut all: Vec<Fabric> = tested
         .into_iter()
@@ -157,7 +158,7 @@ fn fabrics(tests: &SelfTests) -> Vec<Fabric> {
             }
         })
         .collect();
-    all.extend(["shm", "ucx", "cuda"].map(|name| Fabric {
+    all.extend(["ucx", "cuda"].map(|name| Fabric {
         name,
         state: State::NotInBuild,
         detail: "this build cannot use it; nothing else is used in its place".to_owned(),
@@ -207,6 +208,7 @@ fn checks(m: &Machine, build: &Build, fabrics: &[Fabric]) -> Vec<Check> {
         fabric("local", "fabric local", true),
         fabric("tcp", "fabric tcp", false),
         fabric("unix", "fabric tcp over a Unix socket", false),
+        fabric("shm", "fabric shm", false),
         Check {
             name: "panics are contained",
             required: false,
@@ -238,6 +240,7 @@ mod tests {
             local,
             tcp: SelfTest::NotRun("x".into()),
             unix: SelfTest::Passed("moved".into()),
+            shm: SelfTest::Failed("no pidfd".into()),
         };
         Report::of(machine::look(), vec![], &tests)
     }
@@ -266,6 +269,9 @@ mod tests {
         assert_eq!(state("unix"), State::Works);
         let tcp = r.checks.iter().find(|c| c.name == "fabric tcp").unwrap();
         assert!(!tcp.ok && !tcp.required && r.ok);
+        assert_eq!(state("shm"), State::Broken);
+        let shm = r.checks.iter().find(|c| c.name == "fabric shm").unwrap();
+        assert!(!shm.ok && !shm.required);
     }
 
     #[test]

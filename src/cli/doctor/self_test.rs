@@ -39,20 +39,23 @@ pub(crate) struct SelfTests {
     pub(crate) tcp: SelfTest,
     /// Over a Unix socket.
     pub(crate) unix: SelfTest,
+    /// Into shared memory, with a Unix socket to find it.
+    pub(crate) shm: SelfTest,
 }
 
 /// Moves some pages through a room of each, compares them, and shuts all nodes down.
 pub(crate) fn self_tests() -> SelfTests {
     SelfTests {
-        local: self_test(Link::Local),
-        tcp: self_test(Link::Tcp),
-        unix: self_test(Link::Unix),
+        local: self_test(Link::Local, false),
+        tcp: self_test(Link::Tcp, false),
+        unix: self_test(Link::Unix, false),
+        shm: self_test(Link::Unix, true),
     }
 }
 
-fn self_test(link: Link) -> SelfTest {
+fn self_test(link: Link, shared: bool) -> SelfTest {
     let work = async {
-        let moved = timeout(DEADLINE, move_and_compare(link)).await;
+        let moved = timeout(DEADLINE, move_and_compare(link, shared)).await;
         moved.map_err(pair::failed("it did not end within ten seconds"))?
     };
     match pair::block_on(work) {
@@ -61,10 +64,11 @@ fn self_test(link: Link) -> SelfTest {
     }
 }
 
-async fn move_and_compare(link: Link) -> Result<String, Failure> {
+async fn move_and_compare(link: Link, shared: bool) -> Result<String, Failure> {
     let layout = pair::layout(LAYERS, 8, PAGE_BYTES);
     let setup = Setup {
         link,
+        shared,
         ..Setup::local(Some(layout), Limits::default())
     };
     let mut pair = Pair::start(setup).await?;
@@ -91,6 +95,7 @@ async fn move_and_compare(link: Link) -> Result<String, Failure> {
     let bytes = u64::from(LAYERS) * SOURCE.len() as u64 * PAGE_BYTES;
     let way = match link {
         Link::Local => "",
+        Link::Tcp | Link::Unix if shared => " into shared memory",
         Link::Tcp => " over 127.0.0.1",
         Link::Unix => " over a Unix socket",
     };

@@ -164,14 +164,6 @@ impl SharedMemory {
         self.mapping.word(offset)
     }
 
-    /// Has the system enter all of it into this process's page table now, so that no first access
-    /// costs a fault. Kernels before 5.14 cannot; then nothing happens.
-    pub(crate) fn populate(&self) {
-        let _ = self
-            .mapping
-            .advise(0, self.mapping.len(), libc::MADV_POPULATE_WRITE);
-    }
-
     fn received(fd: OwnedFd, bytes: usize) -> Result<SharedMemory, SharedError> {
         let file = File::from(fd);
         let what = name_of(file.as_fd());
@@ -205,7 +197,7 @@ impl SharedMemory {
         let info = fs::read_to_string("/proc/meminfo").ok()?;
         let page = usize::try_from(field(&info, "Hugepagesize:")?).ok()?;
         let free = field_of(&info, "HugePages_Free:")?;
-        if page == 0 || bytes % page != 0 || ((bytes / page) as u64) > free {
+        if page == 0 || !bytes.is_multiple_of(page) || ((bytes / page) as u64) > free {
             return None;
         }
         let fd = memfd(what, sys::HUGETLB).ok()?;

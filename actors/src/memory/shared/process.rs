@@ -41,7 +41,6 @@ fn parse_boot_id(text: &str) -> Option<[u8; 16]> {
 #[derive(Debug)]
 pub(crate) struct PidFd {
     fd: OwnedFd,
-    pid: u32,
 }
 
 impl PidFd {
@@ -52,9 +51,8 @@ impl PidFd {
 
     /// One that another process sent. Fails unless it is of process `pid`, as numbered here.
     pub(crate) fn received(fd: OwnedFd, pid: u32) -> io::Result<PidFd> {
-        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
-        match pid_of_fdinfo(&info) {
-            Some(found) if found == i64::from(pid) && pid != 0 => Ok(PidFd { fd, pid }),
+        match pid_of(fd.as_fd())? {
+            Some(found) if found == i64::from(pid) && pid != 0 => Ok(PidFd { fd }),
             Some(found) => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!("the descriptor is of process {found}, and was to be of process {pid}"),
@@ -69,7 +67,6 @@ impl PidFd {
     fn of(pid: u32) -> io::Result<PidFd> {
         Ok(PidFd {
             fd: sys::pidfd(pid)?,
-            pid,
         })
     }
 
@@ -80,8 +77,9 @@ impl PidFd {
     }
 
     /// Its number.
-    pub(crate) fn pid(&self) -> u32 {
-        self.pid
+    #[cfg(test)]
+    fn pid(&self) -> i64 {
+        pid_of(self.as_fd()).unwrap().unwrap()
     }
 }
 
@@ -89,6 +87,11 @@ impl AsFd for PidFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+fn pid_of(fd: BorrowedFd<'_>) -> io::Result<Option<i64>> {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
+    Ok(pid_of_fdinfo(&info))
 }
 
 /// The number in a pidfd's `fdinfo`: -1 if the process is gone, 0 if it cannot be seen from here.
@@ -152,6 +155,7 @@ impl ProcessId {
     /// # Errors
     ///
     /// If it cannot be found out.
+    #[cfg(any(test, feature = "plant"))]
     pub(crate) fn open(&self) -> io::Result<Option<PidFd>> {
         match self.look() {
             Life::Dead => Ok(None),
@@ -286,7 +290,7 @@ mod tests {
     #[test]
     fn a_process_is_known_by_more_than_its_number() {
         let me = ProcessId::own().unwrap();
-        assert!(matches!(me.look(), Life::Alive(fd) if fd.pid() == std::process::id()));
+        assert!(matches!(me.look(), Life::Alive(fd) if fd.pid() == i64::from(std::process::id())));
         assert!(me.open().unwrap().is_some());
         let other_start = ProcessId {
             started: me.started + 1,
@@ -338,7 +342,7 @@ mod tests {
     fn a_received_pidfd_must_be_of_the_process_that_it_is_said_to_be_of() {
         let pid = std::process::id();
         let own = || PidFd::own().unwrap().fd;
-        assert_eq!(PidFd::received(own(), pid).unwrap().pid(), pid);
+        assert_eq!(PidFd::received(own(), pid).unwrap().pid(), i64::from(pid));
         let wrong = PidFd::received(own(), pid + 1).unwrap_err().to_string();
         assert!(wrong.contains(&format!("of process {pid}")), "{wrong}");
         let file = fs::File::open("/proc/self/stat").unwrap();

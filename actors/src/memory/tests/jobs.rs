@@ -313,6 +313,81 @@ fn a_ticket_posts_itself_once_however_it_ends() {
 }
 
 #[test]
+fn a_ticket_that_was_split_posts_once_when_the_last_part_ends_and_for_all_of_them() {
+    let e = ends();
+    let read = source(&e.from);
+    let mut parts = ticket(&read, &e.backs).split(3).unwrap();
+    assert_eq!(parts.len(), 3);
+    drop(read);
+    let busy = || e.from.lease_write(&[1]).is_err();
+    for (i, part) in parts.iter_mut().enumerate() {
+        part.landed(100 << i);
+        part.tell_moved(10);
+    }
+    parts.pop().unwrap().finish_with(u64::MAX);
+    parts.pop().unwrap().finish_with(3);
+    assert!(e.backs.0.lock().unwrap().is_empty(), "one part is at work");
+    assert!(busy(), "and reads the source");
+    parts.pop().unwrap().finish_with(5);
+    assert!(!busy());
+    let backs = std::mem::take(&mut *e.backs.0.lock().unwrap());
+    assert_eq!(backs.len(), 1);
+    assert!(backs[0].finished);
+    let facts = Facts {
+        landed_bytes: 700,
+        landed_pieces: 3,
+        checksum: 7,
+        told_bytes: 30,
+        ..Facts::default()
+    };
+    assert_eq!(backs[0].facts, facts);
+}
+
+#[test]
+fn a_part_that_did_not_finish_counts_for_the_whole_ticket() {
+    type Spoil = fn(Ticket);
+    let ways: [(Spoil, u64, Option<&str>); 3] = [
+        (drop, 0, None),
+        (|mut t| t.refused(), 1, None),
+        (|mut t| t.errored("broke"), 0, Some("broke")),
+    ];
+    for at in 0..2 {
+        for (spoil, refused, errored) in ways {
+            let e = ends();
+            let read = source(&e.from);
+            let parts = ticket(&read, &e.backs).split(2).unwrap();
+            for (i, part) in parts.into_iter().enumerate() {
+                if i == at { spoil(part) } else { part.finish() }
+            }
+            let backs = std::mem::take(&mut *e.backs.0.lock().unwrap());
+            assert_eq!(backs.len(), 1);
+            assert!(!backs[0].finished);
+            assert_eq!(backs[0].facts.refused_pieces, refused);
+            assert_eq!(backs[0].facts.errored.as_deref(), errored);
+        }
+    }
+}
+
+#[test]
+fn a_ticket_is_split_only_whole_and_before_its_job_begins() {
+    let e = ends();
+    let read = source(&e.from);
+    let mut begun = ticket(&read, &e.backs);
+    begun.landed(1);
+    assert!(begun.split(2).is_err());
+    let mut parts = ticket(&read, &e.backs).split(2).unwrap();
+    assert!(parts.pop().unwrap().split(2).is_err());
+    // One part alone, and none, are the ticket itself.
+    for count in [0, 1] {
+        let mut one = ticket(&read, &e.backs).split(count).unwrap();
+        e.backs.0.lock().unwrap().clear();
+        one.pop().unwrap().finish();
+        assert!(one.is_empty());
+        assert!(e.backs.0.lock().unwrap()[0].finished);
+    }
+}
+
+#[test]
 fn the_source_is_free_before_the_witness_is_posted() {
     struct Upgrades(Mutex<Option<ReadLease>>);
     impl TicketSink for Upgrades {

@@ -10,6 +10,7 @@ use crate::peer::session::{Admit, Received};
 use crate::peer::terms::{LocalPool, terms_of};
 use crate::reason::{Code, Reason};
 use crate::runtime::shared::{NodeShared, Pools};
+use crate::runtime::spin;
 use crate::supervisor::actor::PeerSays;
 use crate::supervisor::early::Offer;
 use actix::{ActorFutureExt, Context, Handler, Message, ResponseActFuture, WrapFuture};
@@ -242,6 +243,10 @@ impl Handler<Incoming> for PeerActor {
             if let Some(transport) = &mut link.transport {
                 transport.emptied(bytes);
             }
+        }
+        if batches.iter().any(|items| !items.is_empty()) {
+            // Not for acknowledgements and heartbeats.
+            spin::stay_awake();
         }
         let peer = self.me;
         let mut sent = Vec::with_capacity(batches.len());

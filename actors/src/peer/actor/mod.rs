@@ -29,6 +29,7 @@ use crate::reason::Reason;
 use crate::room::event::LegTerms;
 use crate::runtime::link::RemotePools;
 use crate::runtime::shared::NodeShared;
+use crate::runtime::spin;
 use crate::supervisor::actor::{SessionAnswers, SessionSays, Shard};
 use crate::supervisor::early::Offer;
 use actix::{Actor, Addr, Context, Handler, Message};
@@ -247,6 +248,8 @@ impl Handler<Commands> for PeerActor {
     type Result = ();
 
     fn handle(&mut self, Commands(commands): Commands, ctx: &mut Context<Self>) {
+        // The shard that said so may be another thread's; an answer will come here.
+        spin::stay_awake();
         for command in commands {
             self.command(command);
         }

@@ -30,6 +30,7 @@ fn local() -> Between {
         congestion: None,
         payload_crc: None,
         spin_us: None,
+        drive: false,
     }
 }
 
@@ -42,6 +43,7 @@ fn tcp() -> Between {
         congestion: Some("bbr".to_owned()),
         payload_crc: Some(false),
         spin_us: None,
+        drive: false,
     }
 }
 
@@ -80,6 +82,7 @@ fn a_transfer_report_holds_the_documented_keys_and_the_ratio_of_medians() {
         "congestion",
         "payload_crc",
         "spin_us",
+        "drive",
         "raw_GBps",
         "one_copy",
         "one_copy_GBps",
