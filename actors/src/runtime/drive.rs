@@ -15,7 +15,7 @@
 //!
 //! Rules: the inbox and rings in shared memory wake nobody while the engine turns; they are looked at
 //! by a load each. Whoever parks (`run`, `wait`) arms the rings first. A turn costs
-//! one look at the sockets, a system call; an idle one is left out until [`LOOK`] has passed. When the
+//! one look at the sockets, a system call; an idle one is left out until `LOOK` has passed. When the
 //! driver goes before its node, the shard goes as one that died does: what it holds is leaked, and
 //! whoever waits is told.
 
