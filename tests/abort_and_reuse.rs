@@ -13,6 +13,14 @@ use kvroom::{
 };
 use std::time::Duration;
 
+over_copies!(
+    pages_of_an_aborted_room_are_safe_from_its_delayed_writes,
+    a_lease_comes_back_one_piece_after_an_abort_and_never_by_a_timer,
+    no_drained_answer_before_the_last_of_three_chunks_is_out,
+    the_next_attempt_runs_while_the_memory_of_the_first_is_quarantined,
+    decode_learns_why_prefill_aborted_in_every_state,
+);
+
 over_each!(
     two_decode_ranks_that_abort_each_get_their_own_answer,
     an_abort_that_comes_before_the_room_ends_it_at_once_and_no_other_attempt,
@@ -27,9 +35,8 @@ over_each!(
     a_chunk_pushed_after_the_decode_side_aborted_gets_the_reason_and_its_lease_back,
 );
 
-#[tokio::test]
-async fn pages_of_an_aborted_room_are_safe_from_its_delayed_writes() {
-    let duo = Duo::of_pieces().await;
+async fn pages_of_an_aborted_room_are_safe_from_its_delayed_writes(over: Over) {
+    let duo = Duo::of_pieces_over(over).await;
     // The lane stands in another room's piece, so that A's copy is posted and has not begun.
     let first = duo.receive(1, 0, &[0]).await;
     let s1 = duo.send(1, 0).await;
@@ -70,15 +77,14 @@ async fn pages_of_an_aborted_room_are_safe_from_its_delayed_writes() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn a_lease_comes_back_one_piece_after_an_abort_and_never_by_a_timer() {
+async fn a_lease_comes_back_one_piece_after_an_abort_and_never_by_a_timer(over: Over) {
     let duo = Duo::with(Setup {
         layout: kv(16, PIECE),
         deadlines: Deadlines {
             drain: Duration::from_millis(10),
             ..Deadlines::default()
         },
-        ..Setup::default()
+        ..Setup::over(over)
     })
     .await;
     let pages: Vec<u32> = (0..16).collect();
@@ -125,9 +131,8 @@ async fn a_lease_comes_back_one_piece_after_an_abort_and_never_by_a_timer() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn no_drained_answer_before_the_last_of_three_chunks_is_out() {
-    let duo = Duo::of_pieces().await;
+async fn no_drained_answer_before_the_last_of_three_chunks_is_out(over: Over) {
+    let duo = Duo::of_pieces_over(over).await;
     let receiver = duo.receive(1, 0, &[0, 1, 2]).await;
     let sender = duo.send(1, 0).await;
     duo.brake.hold_after(2 * u64::from(LAYERS));
@@ -326,8 +331,7 @@ async fn a_second_start_with_a_live_key_is_refused_and_the_first_is_unharmed(ove
     duo.end().await;
 }
 
-#[tokio::test]
-async fn the_next_attempt_runs_while_the_memory_of_the_first_is_quarantined() {
+async fn the_next_attempt_runs_while_the_memory_of_the_first_is_quarantined(over: Over) {
     let duo = Duo::with(Setup {
         layout: kv(16, PIECE),
         lanes: 2,
@@ -335,7 +339,7 @@ async fn the_next_attempt_runs_while_the_memory_of_the_first_is_quarantined() {
             drain: Duration::from_millis(5),
             ..Deadlines::default()
         },
-        ..Setup::default()
+        ..Setup::over(over)
     })
     .await;
     let first = duo.receive(6, 0, &[0]).await;
@@ -420,9 +424,8 @@ async fn an_abort_that_crosses_the_completion_ends_each_side_once_and_loses_no_l
     duo.end().await;
 }
 
-#[tokio::test]
-async fn decode_learns_why_prefill_aborted_in_every_state() {
-    let duo = Duo::of_pieces().await;
+async fn decode_learns_why_prefill_aborted_in_every_state(over: Over) {
+    let duo = Duo::of_pieces_over(over).await;
     for (i, state) in ["waiting", "between chunks", "in flight"]
         .iter()
         .enumerate()

@@ -10,6 +10,8 @@ use kvroom::{
     RoomId, SendRoom, StateName, WriteLease,
 };
 
+over_copies!(done_waits_for_the_data_of_the_slower_lane,);
+
 over_each!(
     every_destination_page_equals_its_source_over_a_long_run_with_aborts,
     a_request_of_another_length_than_the_claim_ends_both_sides,
@@ -241,12 +243,11 @@ async fn a_byte_that_changed_on_its_way_is_found_by_the_checksum() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn done_waits_for_the_data_of_the_slower_lane() {
+async fn done_waits_for_the_data_of_the_slower_lane(over: Over) {
     let duo = Duo::with(Setup {
         layout: kv(16, PIECE),
         lanes: 2,
-        ..Setup::default()
+        ..Setup::over(over)
     })
     .await;
     let receiver = duo.receive(1, 0, &[0, 1]).await;

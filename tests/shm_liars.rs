@@ -16,7 +16,7 @@ use kvroom::{Deadlines, Fabric, LocalHub, Net, Node, Outcome, Peer, Pool, RoomId
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -134,11 +134,15 @@ type Lie = (&'static str, fn(&mut Truth), &'static [&'static str]);
 /// What is shared otherwise than it should be, and what the refusal names.
 const LIES: &[Lie] = &[
     ("nothing", |t| t.fds.clear(), &["no descriptor", "process"]),
-    ("a file for a process", |t| t.fds[0] = null(), &["pidfd"]),
+    (
+        "a file for a process",
+        |t| t.fds[0] = null(),
+        &["not one of a process"],
+    ),
     (
         "another process",
         |t| t.fds[0] = near::pidfd(1).unwrap(),
-        &["pid"],
+        &["of process 1", "was to be"],
     ),
     ("no table", |t| drop(t.fds.drain(2..)), &["gate table"]),
     (
@@ -213,32 +217,50 @@ const LIES: &[Lie] = &[
     ),
 ];
 
+/// Greets, lies, and waits for the end.
+fn lies(mut fake: NearFake, lie: fn(&mut Truth)) -> Heard {
+    let mut truth = Truth::of(&kv(16, 4096));
+    lie(&mut truth);
+    assert!(matches!(fake.hears_link(), Heard::Link(_)));
+    fake.share(truth.link, &truth.fds);
+    drop(truth.fds);
+    fake.hears_end()
+}
+
 #[tokio::test]
 async fn what_is_shared_otherwise_than_it_should_be_is_refused_and_nothing_of_it_is_left() {
     let _alone = ALONE.lock().await;
     let mut served = Served::start().await;
     let before = things();
-    for (i, (what, lie, words)) in LIES.iter().enumerate() {
+    for (i, &(what, lie, words)) in LIES.iter().enumerate() {
+        // Of one that comes: it is counted.
         let refused = served.node.node.stats().await.greetings_refused;
-        let address = served.node.address.clone();
-        let name = format!("liar-{i}");
+        let (address, name) = (served.node.address.clone(), format!("liar-{i}"));
         let end = blocking(move || {
             let layout = kv(16, 4096);
-            let mut truth = Truth::of(&layout);
-            lie(&mut truth);
-            let mut fake = NearFake::greet(&address, &name, None, &layout, Some(host()));
-            assert!(matches!(fake.hears_link(), Heard::Link(_)));
-            fake.share(truth.link, &truth.fds);
-            drop(truth.fds);
-            fake.hears_end()
+            lies(NearFake::greet(&address, &name, &layout, Some(host())), lie)
         })
         .await;
-        match end {
-            Heard::Closed => {}
-            Heard::Refused(text) => names(&text, words),
-            other => panic!("{what}: {other:?}"),
-        }
+        assert!(!matches!(end, Heard::Go), "{what}: {end:?}");
         until_stats(what, &served.node.node, |s| s.greetings_refused > refused).await;
+        back_to(before, what).await;
+
+        // Of one that is connected to: whoever asked for that is told what is wrong.
+        let path = socket_path();
+        let listener = UnixListener::bind(&path).unwrap();
+        let lying = tokio::task::spawn_blocking(move || {
+            let layout = kv(16, 4096);
+            let fake = NearFake::greeted(&listener, "liar", &layout, Some(host()));
+            lies(fake, lie)
+        });
+        let address = format!("unix://{}", path.display());
+        let error = within(served.node.node.connect(&address))
+            .await
+            .unwrap_err();
+        names(&error, words);
+        let end = within(lying).await.unwrap();
+        assert!(!matches!(end, Heard::Go), "{what}: {end:?}");
+        std::fs::remove_file(path).unwrap();
         back_to(before, what).await;
         served.moves().await;
     }
@@ -256,7 +278,7 @@ async fn what_is_shared_as_it_should_be_is_taken_and_given_back() {
         let fake = blocking(move || {
             let layout = kv(16, 4096);
             let truth = Truth::of(&layout);
-            let mut fake = NearFake::greet(&address, &name, None, &layout, Some(host()));
+            let mut fake = NearFake::greet(&address, &name, &layout, Some(host()));
             assert!(matches!(fake.hears_link(), Heard::Link(link) if link.willing && link.ring));
             fake.share(truth.link, &truth.fds);
             let end = fake.hears_end();
@@ -289,7 +311,7 @@ async fn a_peer_that_will_not_share_or_is_elsewhere_is_joined_by_sockets() {
     for (i, host) in hosts.into_iter().enumerate() {
         let (address, name) = (served.node.address.clone(), format!("far-{i}"));
         let fake = blocking(move || {
-            let mut fake = NearFake::greet(&address, &name, None, &kv(16, 4096), host);
+            let mut fake = NearFake::greet(&address, &name, &kv(16, 4096), host);
             // It is not even asked.
             assert!(matches!(fake.hears_end(), Heard::Go));
             fake
@@ -303,7 +325,7 @@ async fn a_peer_that_will_not_share_or_is_elsewhere_is_joined_by_sockets() {
     let address = served.node.address.clone();
     let fake = blocking(move || {
         let layout = kv(16, 4096);
-        let mut fake = NearFake::greet(&address, "unwilling", None, &layout, Some(host()));
+        let mut fake = NearFake::greet(&address, "unwilling", &layout, Some(host()));
         assert!(matches!(fake.hears_link(), Heard::Link(link) if link.willing));
         let mut link = Truth::of(&layout).link;
         link.willing = false;
@@ -350,7 +372,7 @@ async fn descriptors_that_come_at_the_wrong_time_or_in_heaps_are_closed() {
         let end = blocking(move || {
             let layout = kv(16, 4096);
             let truth = Truth::of(&layout);
-            let mut fake = NearFake::greet(&address, &name, None, &layout, Some(host()));
+            let mut fake = NearFake::greet(&address, &name, &layout, Some(host()));
             assert!(matches!(fake.hears_link(), Heard::Link(_)));
             let mut out = Vec::new();
             encode_greeting(&Greeting::Link(truth.link), &mut out).unwrap();
@@ -370,7 +392,7 @@ async fn descriptors_that_come_at_the_wrong_time_or_in_heaps_are_closed() {
     let fake = blocking(move || {
         let layout = kv(16, 4096);
         let truth = Truth::of(&layout);
-        let mut fake = NearFake::greet(&address, "later", None, &layout, Some(host()));
+        let mut fake = NearFake::greet(&address, "later", &layout, Some(host()));
         assert!(matches!(fake.hears_link(), Heard::Link(_)));
         fake.share(truth.link, &truth.fds);
         assert!(matches!(fake.hears_end(), Heard::Go));
@@ -460,7 +482,7 @@ async fn a_peer_that_breaks_off_while_it_shares_leaves_nothing_behind() {
         let fake = blocking(move || {
             let layout = kv(16, 4096);
             let truth = Truth::of(&layout);
-            let mut fake = NearFake::greet(&address, &name, None, &layout, Some(host()));
+            let mut fake = NearFake::greet(&address, &name, &layout, Some(host()));
             assert!(matches!(fake.hears_link(), Heard::Link(_)));
             let mut out = Vec::new();
             encode_greeting(&Greeting::Link(truth.link), &mut out).unwrap();

@@ -30,6 +30,13 @@ const STEPS: [Step; 5] = [
     Step::Finished,
 ];
 
+over_copies!(
+    a_steady_transfer_may_take_longer_than_the_stall_time,
+    a_transfer_of_which_nothing_lands_is_ended_by_the_stall_clock_and_its_memory_is_not,
+    a_push_of_a_hundred_thousand_descriptors_lets_other_rooms_through,
+    a_healthy_transfer_is_not_behind_ten_cancelled_ones,
+);
+
 over_each!(an_abort_after_any_step_from_either_side_or_both_wedges_nothing);
 
 async fn an_abort_after_any_step_from_either_side_or_both_wedges_nothing(over: Over) {
@@ -393,8 +400,7 @@ async fn a_full_node_makes_start_wait_until_a_room_has_drained() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn a_steady_transfer_may_take_longer_than_the_stall_time() {
+async fn a_steady_transfer_may_take_longer_than_the_stall_time(over: Over) {
     let stall = Duration::from_millis(400);
     let duo = Duo::with(Setup {
         deadlines: Deadlines {
@@ -402,7 +408,7 @@ async fn a_steady_transfer_may_take_longer_than_the_stall_time() {
             stall,
             ..Deadlines::default()
         },
-        ..Setup::default()
+        ..Setup::over(over)
     })
     .await;
     let pages: Vec<u32> = (0..16).collect();
@@ -425,15 +431,16 @@ async fn a_steady_transfer_may_take_longer_than_the_stall_time() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn a_transfer_of_which_nothing_lands_is_ended_by_the_stall_clock_and_its_memory_is_not() {
+async fn a_transfer_of_which_nothing_lands_is_ended_by_the_stall_clock_and_its_memory_is_not(
+    over: Over,
+) {
     let duo = Duo::with(Setup {
         layout: kv(16, PIECE),
         deadlines: Deadlines {
             stall: Duration::from_millis(30),
             ..Deadlines::default()
         },
-        ..Setup::default()
+        ..Setup::over(over)
     })
     .await;
     let receiver = duo.receive(1, 0, &[0]).await;
@@ -472,12 +479,11 @@ async fn a_deadline_ends_the_outcome_of_a_room_that_nobody_serves() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn a_push_of_a_hundred_thousand_descriptors_lets_other_rooms_through() {
+async fn a_push_of_a_hundred_thousand_descriptors_lets_other_rooms_through(over: Over) {
     const PAGES: u32 = 50_000;
     let duo = Duo::with(Setup {
         layout: kv(2 * PAGES + 16, 64),
-        ..Setup::default()
+        ..Setup::over(over)
     })
     .await;
     // Every second page, so that nothing can be merged: a descriptor for each page and layer.
@@ -516,12 +522,11 @@ async fn a_push_of_a_hundred_thousand_descriptors_lets_other_rooms_through() {
     duo.end().await;
 }
 
-#[tokio::test]
-async fn a_healthy_transfer_is_not_behind_ten_cancelled_ones() {
+async fn a_healthy_transfer_is_not_behind_ten_cancelled_ones(over: Over) {
     let pages = 64;
     let duo = Duo::with(Setup {
         layout: kv(11 * pages, PIECE),
-        ..Setup::default()
+        ..Setup::over(over)
     })
     .await;
     duo.brake.hold_after(0);

@@ -100,6 +100,21 @@ macro_rules! over_each {
 #[allow(unused_imports)]
 pub(crate) use over_each;
 
+/// Makes two tests of each of these functions, where the sender's lane copies from page to page:
+/// `copies::local::name` and `copies::shm::name`.
+#[allow(unused_macros)]
+macro_rules! over_copies {
+    ($($name:ident),* $(,)?) => {
+        mod copies {
+            use super::*;
+            over_each!(@ local Local $($name)*);
+            over_each!(@ shm Shm $($name)*);
+        }
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use over_copies;
+
 /// A path for a Unix socket that nothing else has.
 pub(crate) fn socket_path() -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -251,9 +266,14 @@ impl Duo {
 
     /// Pages of [`PIECE`] bytes: a copy of n pages is n times [`LAYERS`] pieces.
     pub(crate) async fn of_pieces() -> Duo {
+        Duo::of_pieces_over(Over::Local).await
+    }
+
+    /// The same, over this.
+    pub(crate) async fn of_pieces_over(over: Over) -> Duo {
         Duo::with(Setup {
             layout: kv(16, PIECE),
-            ..Setup::default()
+            ..Setup::over(over)
         })
         .await
     }

@@ -7,16 +7,16 @@
 
 use super::PATIENCE;
 use super::fake_peer::{hello, incarnation};
+use kvroom::PoolLayout;
 use kvroom::actors::copy::plant::near;
 use kvroom::actors::ids::PoolId;
 use kvroom::actors::peer::handshake::{Handshake, Step};
 use kvroom::actors::peer::hello::{Host, Link, LinkPool, LinkTable, Offer, SharedPools};
 use kvroom::actors::peer::wire::{Greeting, GreetingReader, OFFER_BYTES, encode_greeting};
-use kvroom::{ClusterKey, Incarnation, PoolLayout};
 use socket2::{MsgHdr, SockRef};
 use std::io::{IoSlice, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 
 /// The boot id of this host.
 pub(crate) fn boot() -> [u8; 16] {
@@ -113,29 +113,38 @@ impl NearFake {
     pub(crate) fn greet(
         address: &str,
         name: &str,
-        key: Option<ClusterKey>,
         layout: &PoolLayout,
         host: Option<Host>,
     ) -> NearFake {
         let path = address.strip_prefix("unix://").unwrap();
         let stream = UnixStream::connect(path).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        NearFake::greet_over(stream, name, incarnation(), key, layout, host)
+        let shake = Handshake::dialer(hello(name, incarnation()), None);
+        NearFake::over(stream, shake, layout, host)
     }
 
-    /// The same as this life of it, over a connection that there is.
-    pub(crate) fn greet_over(
-        stream: UnixStream,
+    /// The same of one that is dialed by the node under test.
+    pub(crate) fn greeted(
+        listener: &UnixListener,
         name: &str,
-        me: Incarnation,
-        key: Option<ClusterKey>,
         layout: &PoolLayout,
         host: Option<Host>,
     ) -> NearFake {
+        let (stream, _) = listener.accept().unwrap();
+        let shake = Handshake::acceptor(hello(name, incarnation()), None);
+        NearFake::over(stream, shake, layout, host)
+    }
+
+    fn over(
+        stream: UnixStream,
+        shake: Handshake,
+        layout: &PoolLayout,
+        host: Option<Host>,
+    ) -> NearFake {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
         let mut fake = NearFake {
             stream,
-            shake: Handshake::dialer(hello(name, me), key),
+            shake,
             ahead: Vec::new(),
         };
         let mut out = Vec::new();

@@ -149,7 +149,9 @@ enum Road {
 
 struct PeerLink {
     addr: Addr<PeerActor>,
-    route: PeerRoute,
+    /// `None` while there is no session over shared memory: what it maps is not kept for a peer that
+    /// may never come back.
+    route: Option<PeerRoute>,
 }
 
 /// Where this shard's tickets come back to.
@@ -835,7 +837,7 @@ impl Shard {
                 to: 0..1,
             },
         };
-        let road = match &self.peers.get(&peer)?.route {
+        let road = match self.peers.get(&peer)?.route.as_ref()? {
             PeerRoute::Local(gates) => {
                 Road::Copy(Way::Local(LocalRoute::new(Arc::clone(gates), gate, number)))
             }
@@ -920,7 +922,8 @@ impl Shard {
         };
         let mut routes: Vec<TcpRoute> = Vec::new();
         for leg in l.legs() {
-            if let Some(PeerRoute::Tcp(route)) = self.peers.get(&leg.peer).map(|p| &p.route) {
+            let route = self.peers.get(&leg.peer).and_then(|p| p.route.as_ref());
+            if let Some(PeerRoute::Tcp(route)) = route {
                 routes.push(route.clone());
             }
         }
@@ -940,7 +943,8 @@ impl Shard {
     /// What a peer of another process says that it wrote counts as far as this node's own lanes
     /// have marked it.
     fn with_own_account(&self, peer: PeerRef, body: Body) -> Body {
-        let Some(PeerRoute::Tcp(_)) = self.peers.get(&peer).map(|p| &p.route) else {
+        let route = self.peers.get(&peer).and_then(|p| p.route.as_ref());
+        let Some(PeerRoute::Tcp(_)) = route else {
             return body;
         };
         match body {
@@ -1215,7 +1219,7 @@ impl Handler<ShardPeer> for Shard {
             up.peer,
             PeerLink {
                 addr: up.addr,
-                route: up.route,
+                route: Some(up.route),
             },
         );
         if back {
@@ -1243,6 +1247,10 @@ impl Handler<PeerGone> for Shard {
             .retain(|(peer, number), _| *peer != gone.peer || core.serves(*peer, *number));
         if gone.for_good {
             self.peers.remove(&gone.peer);
+        } else if let Some(link) = self.peers.get_mut(&gone.peer)
+            && matches!(link.route, Some(PeerRoute::Shm(_)))
+        {
+            link.route = None;
         }
         self.settle(ctx);
     }
