@@ -349,9 +349,16 @@ impl Turning {
         let over = &mut self.over;
         self.system.block_on(async {
             let mut batch = Vec::new();
+            // Whatever woke this: a future that looks on without a break lets no thread park, and only
+            // a thread that parks asks to be rung.
+            let mut look = poll_fn(|_| {
+                spin::look();
+                Poll::<()>::Pending
+            });
             loop {
                 tokio::select! {
                     biased;
+                    () = &mut look => {}
                     value = &mut future => return Some(value),
                     _ = &mut *over => break,
                     n = inbox.recv_many(&mut batch, BATCH) => {

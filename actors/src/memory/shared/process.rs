@@ -155,7 +155,7 @@ impl ProcessId {
     /// # Errors
     ///
     /// If it cannot be found out.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "plant"))]
     pub(crate) fn open(&self) -> io::Result<Option<PidFd>> {
         match self.look() {
             Life::Dead => Ok(None),
