@@ -30,6 +30,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -40,6 +41,9 @@ const LOOK: Duration = Duration::from_micros(2);
 
 /// Messages of the inbox that one turn hands to its shard.
 const BATCH: usize = 256;
+
+/// Looks at which nothing is there between two steps aside.
+const STEP_ASIDE: u32 = 16;
 
 /// How long a thread that drives several nodes rests when none of them has anything to do.
 const REST: Duration = Duration::from_micros(100);
@@ -198,6 +202,36 @@ impl Driver {
         }
     }
 
+    /// As [`Driver::run`], and never parks: it looks without a break, at the cost of a busy core, so that
+    /// nobody waits for this thread to wake. Between two looks at which nothing is there it steps aside
+    /// for whoever waits for its core.
+    ///
+    /// # Panics
+    /// As [`Driver::drive`], or if the future does.
+    pub fn run_looking<F: Future>(&mut self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        let woken = Arc::new(Woken(AtomicBool::new(true)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut idle = 0_u32;
+        while !self.is_over() {
+            if woken.0.swap(false, Ordering::AcqRel) {
+                idle = 0;
+                if let Some(value) = self.inner.poll(future.as_mut(), &waker) {
+                    return value;
+                }
+            }
+            if self.drive() {
+                idle = 0;
+            } else {
+                idle = idle.saturating_add(1);
+                if idle.is_multiple_of(STEP_ASIDE) {
+                    thread::yield_now();
+                }
+            }
+        }
+        self.run(future)
+    }
+
     /// Drives for so long, parked while there is nothing to do; shorter if the node stops.
     ///
     /// # Panics
@@ -281,6 +315,20 @@ impl Inner {
             drop(gone);
         }
         happened
+    }
+
+    /// Polls a future once, with this thread's runtime around it. None if it is not ready, or the node
+    /// is over.
+    fn poll<F: Future>(&self, mut future: Pin<&mut F>, waker: &Waker) -> Option<F::Output> {
+        let mut slot = self.borrow();
+        let turning = slot.as_mut()?;
+        turning.system.block_on(poll_fn(|_| {
+            let mut cx = Context::from_waker(waker);
+            Poll::Ready(match future.as_mut().poll(&mut cx) {
+                Poll::Ready(value) => Some(value),
+                Poll::Pending => None,
+            })
+        }))
     }
 
     /// None if the node was over, and the future was not touched; or if it is, and that is left.
@@ -410,6 +458,19 @@ async fn next(before: u64) {
         })
     })
     .await;
+}
+
+/// Set when a future is to be polled again.
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 struct Unpark(Thread);

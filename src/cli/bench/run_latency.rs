@@ -127,7 +127,7 @@ impl How {
         while self != How::Wait && !is(&room.poll()) {
             match self {
                 // The driver has a turn.
-                How::Drive => tokio::task::yield_now().await,
+                How::Drive => pair::turn().await,
                 _ => std::thread::yield_now(),
             }
         }
