@@ -210,26 +210,10 @@ impl Driver {
     /// As [`Driver::drive`], or if the future does.
     pub fn run_looking<F: Future>(&mut self, future: F) -> F::Output {
         let mut future = pin!(future);
-        let woken = Arc::new(Woken(AtomicBool::new(true)));
-        let waker = Waker::from(Arc::clone(&woken));
-        let mut idle = 0_u32;
-        while !self.is_over() {
-            if woken.0.swap(false, Ordering::AcqRel) {
-                idle = 0;
-                if let Some(value) = self.inner.poll(future.as_mut(), &waker) {
-                    return value;
-                }
-            }
-            if self.drive() {
-                idle = 0;
-            } else {
-                idle = idle.saturating_add(1);
-                if idle.is_multiple_of(STEP_ASIDE) {
-                    thread::yield_now();
-                }
-            }
+        match self.inner.run_looking(future.as_mut()) {
+            Some(value) => value,
+            None => park_on(future),
         }
-        self.run(future)
     }
 
     /// Drives for so long, parked while there is nothing to do; shorter if the node stops.
@@ -317,18 +301,33 @@ impl Inner {
         happened
     }
 
-    /// Polls a future once, with this thread's runtime around it. None if it is not ready, or the node
-    /// is over.
-    fn poll<F: Future>(&self, mut future: Pin<&mut F>, waker: &Waker) -> Option<F::Output> {
+    /// None if the node was over, and the future was not touched.
+    fn run_looking<F: Future>(&self, mut future: Pin<&mut F>) -> Option<F::Output> {
+        let woken = Arc::new(Woken(AtomicBool::new(true)));
+        let waker = Waker::from(Arc::clone(&woken));
         let mut slot = self.borrow();
         let turning = slot.as_mut()?;
-        turning.system.block_on(poll_fn(|_| {
-            let mut cx = Context::from_waker(waker);
-            Poll::Ready(match future.as_mut().poll(&mut cx) {
-                Poll::Ready(value) => Some(value),
-                Poll::Pending => None,
-            })
-        }))
+        let mut idle = 0_u32;
+        loop {
+            if woken.0.swap(false, Ordering::AcqRel)
+                && let Some(value) = turning.poll(future.as_mut(), &waker)
+            {
+                turning.busy = true;
+                return Some(value);
+            }
+            if !turning.is_due() || !turning.turn() {
+                idle = idle.wrapping_add(1);
+                if idle.is_multiple_of(STEP_ASIDE) {
+                    thread::yield_now();
+                }
+            } else if turning.is_over() {
+                let value = turning.end(future);
+                let gone = slot.take();
+                drop(slot);
+                drop(gone);
+                return value;
+            }
+        }
     }
 
     /// None if the node was over, and the future was not touched; or if it is, and that is left.
@@ -390,6 +389,26 @@ impl Turning {
         self.busy
     }
 
+    /// Polls a future once, with this thread's runtime around it. None if it is not ready.
+    fn poll<F: Future>(&self, mut future: Pin<&mut F>, waker: &Waker) -> Option<F::Output> {
+        self.system.block_on(poll_fn(|_| {
+            let mut cx = Context::from_waker(waker);
+            Poll::Ready(match future.as_mut().poll(&mut cx) {
+                Poll::Ready(value) => Some(value),
+                Poll::Pending => None,
+            })
+        }))
+    }
+
+    /// The node is over; the future is waited for all the same.
+    fn end<F: Future>(&mut self, future: Pin<&mut F>) -> Option<F::Output> {
+        let (inbox, shard) = (&mut self.inbox, &self.shard);
+        self.system.block_on(async {
+            stop(inbox, shard);
+            Some(future.await)
+        })
+    }
+
     /// The future may need this thread's runtime (its clocks), so that goes last. None if the node is
     /// over and nobody wants to wait for the future then.
     fn run<F: Future>(&mut self, mut future: Pin<&mut F>, then: Then) -> Option<F::Output> {
@@ -420,16 +439,21 @@ impl Turning {
             }
             // The node has stopped. What its shard still holds is leaked, and whoever waits is told:
             // the future may be the one that does.
-            let stop = Inbound::Ask(Box::new(|_, ctx| ctx.stop()));
-            shard.do_send(FromInbox(vec![stop]));
-            inbox.close();
-            while inbox.try_recv().is_ok() {}
+            stop(inbox, shard);
             match then {
                 Then::Wait => Some(future.await),
                 Then::Leave => None,
             }
         })
     }
+}
+
+/// Nothing reaches the shard any more, and it lets go of what it holds.
+fn stop(inbox: &mut mpsc::UnboundedReceiver<Inbound>, shard: &Addr<Shard>) {
+    let stop = Inbound::Ask(Box::new(|_, ctx| ctx.stop()));
+    shard.do_send(FromInbox(vec![stop]));
+    inbox.close();
+    while inbox.try_recv().is_ok() {}
 }
 
 /// One batch for the shard, which takes it in the same turn.
