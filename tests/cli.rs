@@ -211,7 +211,7 @@ fn logs_go_to_stderr_as_json_lines_if_asked_for_and_never_to_stdout() {
 }
 
 /// The keys that `kvroom doctor --help` promises.
-const DOCTOR_KEYS: [(&str, &[&str]); 13] = [
+const DOCTOR_KEYS: [(&str, &[&str]); 14] = [
     ("version", &[]),
     ("os", &["name", "kernel", "arch"]),
     ("cpu", &["cores", "usable"]),
@@ -227,6 +227,17 @@ const DOCTOR_KEYS: [(&str, &[&str]); 13] = [
     ("pidfd", &["supported", "detail"]),
     ("build", &["profile", "panic", "isolates_panics", "target"]),
     ("tcp", &["congestion", "available", "allowed"]),
+    (
+        "copies",
+        &[
+            "instructions",
+            "streaming_from_bytes",
+            "pairs",
+            "measured_ms",
+            "rounds",
+            "sizes",
+        ],
+    ),
     ("fabrics", &["name", "state", "detail"]),
     ("libraries", &["name", "found_at", "loaded", "detail"]),
     ("checks", &["name", "required", "ok", "detail"]),

@@ -8,8 +8,8 @@ use common::{
 };
 use kvroom::actors::copy::plant::Brake;
 use kvroom::{
-    Chunk, Code, Deadlines, Driver, LocalHub, Node, NodeBuilder, NodeError, Outcome, Peer, Pool,
-    ReadLease, ReceiveRoom, RoomId, SendRoom,
+    Chunk, Code, Deadlines, Driver, Fabric, LocalHub, Node, NodeBuilder, NodeError, Outcome, Peer,
+    Pool, PoolError, PoolLayout, ReadLease, ReceiveRoom, RoomId, SendRoom,
 };
 use std::future::Future;
 use std::sync::mpsc;
@@ -236,10 +236,23 @@ fn one_thread_drives_two_nodes() {
 
 #[test]
 fn driven_nodes_meet_over_a_unix_socket() {
+    meet_over_a_socket(Pool::owned, Fabric::Tcp);
+}
+
+#[test]
+fn driven_nodes_share_memory_and_a_ring() {
+    meet_over_a_socket(Pool::shared, Fabric::Shm);
+}
+
+fn meet_over_a_socket(pool: fn(PoolLayout) -> Result<Pool, PoolError>, fabric: Fabric) {
+    let end = move |name| {
+        let pool = pool(kv(16, 4096)).unwrap();
+        (Node::builder(name).pool(pool.clone()), pool)
+    };
     let (ready, named) = mpsc::channel();
     let (stop, stopped) = mpsc::channel::<()>();
     let prefill = thread::spawn(move || {
-        let (builder, pool) = End::builder("p");
+        let (builder, pool) = end("p");
         let builder = builder.listen(&format!("unix://{}", socket_path().display()));
         let mut prefill = End::driven((builder, pool));
         ready.send(prefill.node.addresses()[0].clone()).unwrap();
@@ -252,15 +265,21 @@ fn driven_nodes_meet_over_a_unix_socket() {
         prefill.end();
     });
     let address = named.recv().unwrap();
-    let mut decode = End::driven(End::builder("d"));
+    let mut decode = End::driven(end("d"));
     let peer = decode.connect(&address);
+    assert_eq!(peer.fabric(), Some(fabric));
     for id in 0..20 {
         let room = decode.receive(id, &peer, &[3, 1]);
-        drive_until("the room is done", &mut [&mut decode], || {
-            room.poll().released
-        });
+        if id % 2 == 0 {
+            drive_until("the room is done", &mut [&mut decode], || {
+                room.poll().released
+            });
+        } else {
+            // Parked meanwhile, and rung.
+            decode.run(room.outcome());
+        }
         assert_eq!(room.try_outcome(), Some(Outcome::Done));
-        verify(&room.try_released().unwrap().leases[0], id, 0);
+        verify(&decode.run(room.released()).leases[0], id, 0);
     }
     decode.end();
     drop(stop);

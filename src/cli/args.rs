@@ -51,6 +51,10 @@ Keys of --json (stable; a value that cannot be found out is null):
   build       profile, panic, isolates_panics, target
   tcp         congestion (the system's), available, allowed (lists: what is loaded, and what a
               process without privilege may choose)
+  copies      how this process copies pages of host memory: instructions (null if nothing but
+              memcpy), streaming_from_bytes (the least for which streaming stores are used, null if
+              they are not), pairs (whether two pages are copied together), measured_ms and rounds
+              (what the choice took), sizes (list of bytes, memcpy, streaming, streaming_two in GB/s)
   fabrics     list of name, state (works | broken | not run | not in this build), detail; unix is
               fabric tcp over a Unix socket
   libraries   list of name, found_at (list), loaded, detail

@@ -156,11 +156,17 @@ pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Res
     runtime.block_on(work)
 }
 
-/// Never ends, and never lets a driver rest.
-pub(crate) async fn look_on() {
-    loop {
-        tokio::task::yield_now().await;
-    }
+/// Lets whoever drives this future have one turn.
+pub(crate) async fn turn() {
+    let mut had = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut had, true) {
+            return std::task::Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
 }
 
 /// Polls as the loop of an engine does, with nothing in between but whoever waits for this core.
@@ -230,12 +236,8 @@ impl Pair {
         let decode = builder("decode", &setup, &hub, None, &destinations);
         let driven = decode.start_driven();
         let (decode, mut driver) = driven.map_err(failed("cannot start node decode"))?;
-        driver.run(async {
-            tokio::select! {
-                done = async { work(Pair::join(setup, hub, decode, destinations).await?).await } => done,
-                () = look_on() => Err(Failure::Failed("it looked on for ever".to_owned())),
-            }
-        })
+        driver
+            .run_looking(async { work(Pair::join(setup, hub, decode, destinations).await?).await })
     }
 
     async fn join(

@@ -15,7 +15,7 @@
 //!
 //! Rules: the inbox and rings in shared memory wake nobody while the engine turns; they are looked at
 //! by a load each. Whoever parks (`run`, `wait`) arms the rings first. A turn costs
-//! one look at the sockets, a system call; an idle one is left out until [`LOOK`] has passed. When the
+//! one look at the sockets, a system call; an idle one is left out until `LOOK` has passed. When the
 //! driver goes before its node, the shard goes as one that died does: what it holds is leaked, and
 //! whoever waits is told.
 
@@ -30,6 +30,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -40,6 +41,9 @@ const LOOK: Duration = Duration::from_micros(2);
 
 /// Messages of the inbox that one turn hands to its shard.
 const BATCH: usize = 256;
+
+/// Looks at which nothing is there between two steps aside.
+const STEP_ASIDE: u32 = 16;
 
 /// How long a thread that drives several nodes rests when none of them has anything to do.
 const REST: Duration = Duration::from_micros(100);
@@ -198,6 +202,20 @@ impl Driver {
         }
     }
 
+    /// As [`Driver::run`], and never parks: it looks without a break, at the cost of a busy core, so that
+    /// nobody waits for this thread to wake. Between two looks at which nothing is there it steps aside
+    /// for whoever waits for its core.
+    ///
+    /// # Panics
+    /// As [`Driver::drive`], or if the future does.
+    pub fn run_looking<F: Future>(&mut self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        match self.inner.run_looking(future.as_mut()) {
+            Some(value) => value,
+            None => park_on(future),
+        }
+    }
+
     /// Drives for so long, parked while there is nothing to do; shorter if the node stops.
     ///
     /// # Panics
@@ -283,6 +301,35 @@ impl Inner {
         happened
     }
 
+    /// None if the node was over, and the future was not touched.
+    fn run_looking<F: Future>(&self, mut future: Pin<&mut F>) -> Option<F::Output> {
+        let woken = Arc::new(Woken(AtomicBool::new(true)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut slot = self.borrow();
+        let turning = slot.as_mut()?;
+        let mut idle = 0_u32;
+        loop {
+            if woken.0.swap(false, Ordering::AcqRel)
+                && let Some(value) = turning.poll(future.as_mut(), &waker)
+            {
+                turning.busy = true;
+                return Some(value);
+            }
+            if !turning.is_due() || !turning.turn() {
+                idle = idle.wrapping_add(1);
+                if idle.is_multiple_of(STEP_ASIDE) {
+                    thread::yield_now();
+                }
+            } else if turning.is_over() {
+                let value = turning.end(future);
+                let gone = slot.take();
+                drop(slot);
+                drop(gone);
+                return value;
+            }
+        }
+    }
+
     /// None if the node was over, and the future was not touched; or if it is, and that is left.
     fn run<F: Future>(&self, future: Pin<&mut F>, then: Then) -> Option<F::Output> {
         let mut slot = self.borrow();
@@ -342,6 +389,26 @@ impl Turning {
         self.busy
     }
 
+    /// Polls a future once, with this thread's runtime around it. None if it is not ready.
+    fn poll<F: Future>(&self, mut future: Pin<&mut F>, waker: &Waker) -> Option<F::Output> {
+        self.system.block_on(poll_fn(|_| {
+            let mut cx = Context::from_waker(waker);
+            Poll::Ready(match future.as_mut().poll(&mut cx) {
+                Poll::Ready(value) => Some(value),
+                Poll::Pending => None,
+            })
+        }))
+    }
+
+    /// The node is over; the future is waited for all the same.
+    fn end<F: Future>(&mut self, future: Pin<&mut F>) -> Option<F::Output> {
+        let (inbox, shard) = (&mut self.inbox, &self.shard);
+        self.system.block_on(async {
+            stop(inbox, shard);
+            Some(future.await)
+        })
+    }
+
     /// The future may need this thread's runtime (its clocks), so that goes last. None if the node is
     /// over and nobody wants to wait for the future then.
     fn run<F: Future>(&mut self, mut future: Pin<&mut F>, then: Then) -> Option<F::Output> {
@@ -372,16 +439,21 @@ impl Turning {
             }
             // The node has stopped. What its shard still holds is leaked, and whoever waits is told:
             // the future may be the one that does.
-            let stop = Inbound::Ask(Box::new(|_, ctx| ctx.stop()));
-            shard.do_send(FromInbox(vec![stop]));
-            inbox.close();
-            while inbox.try_recv().is_ok() {}
+            stop(inbox, shard);
             match then {
                 Then::Wait => Some(future.await),
                 Then::Leave => None,
             }
         })
     }
+}
+
+/// Nothing reaches the shard any more, and it lets go of what it holds.
+fn stop(inbox: &mut mpsc::UnboundedReceiver<Inbound>, shard: &Addr<Shard>) {
+    let stop = Inbound::Ask(Box::new(|_, ctx| ctx.stop()));
+    shard.do_send(FromInbox(vec![stop]));
+    inbox.close();
+    while inbox.try_recv().is_ok() {}
 }
 
 /// One batch for the shard, which takes it in the same turn.
@@ -410,6 +482,19 @@ async fn next(before: u64) {
         })
     })
     .await;
+}
+
+/// Set when a future is to be polled again.
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 struct Unpark(Thread);

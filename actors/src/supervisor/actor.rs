@@ -33,7 +33,7 @@ use crate::runtime::later::later;
 use crate::runtime::shared::NodeShared;
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult};
 use kvroom_kernels::coverage::Rect;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,7 +114,8 @@ pub struct Shard {
     heard: Vec<Said>,
     /// What a room is to be told, the events of one turn together.
     telling: Option<(LifeId, Tell)>,
-    peers: HashMap<PeerRef, PeerLink>,
+    /// A handful, looked up for all that is said and copied.
+    peers: BTreeMap<PeerRef, PeerLink>,
     lanes: Vec<Addr<Lane>>,
     next_lane: usize,
     inbox: Inbox,
@@ -260,7 +261,7 @@ impl Shard {
             ear: None,
             heard: Vec::new(),
             telling: None,
-            peers: HashMap::new(),
+            peers: BTreeMap::new(),
             lanes,
             next_lane: 0,
             sink: Arc::new(Sink(inbox.clone())),

@@ -1,7 +1,7 @@
 //! Supervisors: one per shard, alone with the tables and the custody of its rooms.
 //!
 //! [`core`] is the pure logic, [`io`] what goes in and out of it, [`custody`] the record of what is
-//! lent, [`early`] claims before their `send`, [`spent`] what is remembered of the dead, [`post`] what a
+//! lent, [`early`] claims before their `send`, [`spent`] what is remembered of the dead, `post` what a
 //! shard copies itself.
 
 pub mod actor;

@@ -122,14 +122,19 @@ impl How {
         }
     }
 
+    /// Between two looks.
+    pub(crate) async fn turn(self) {
+        match self {
+            // The driver has a turn.
+            How::Drive => pair::turn().await,
+            How::Wait | How::Look => std::thread::yield_now(),
+        }
+    }
+
     /// Looks at a room until it is so, unless it is waited for.
     pub(crate) async fn look_until(self, room: &ReceiveRoom, is: impl Fn(&kvroom::Status) -> bool) {
         while self != How::Wait && !is(&room.poll()) {
-            match self {
-                // The driver has a turn.
-                How::Drive => tokio::task::yield_now().await,
-                _ => std::thread::yield_now(),
-            }
+            self.turn().await;
         }
     }
 }

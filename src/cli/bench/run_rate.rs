@@ -132,8 +132,24 @@ impl Run {
         let mut batches = (first..end).step_by(BATCH as usize);
         let (mut told, mut waits) = (VecDeque::new(), Vec::new());
         let mut under_way = VecDeque::new();
-        for (k, id) in (first..end).enumerate() {
-            if k.is_multiple_of(BATCH as usize) {
+        // Rooms begin together, as a scheduler begins them: a quarter of those that may be under way.
+        let together = u64::from(inflight).div_ceil(4);
+        let mut next = first;
+        while next < end || !under_way.is_empty() {
+            while let Some((_, room)) = under_way.front() {
+                if !ReceiveRoom::poll(room).released {
+                    break;
+                }
+                self.end_oldest(&mut under_way).await?;
+            }
+            let free = u64::from(inflight) - under_way.len() as u64;
+            let begun = (next - first) % BATCH;
+            let count = free.min(end - next).min(BATCH - begun);
+            if count == 0 || (free < together && free < end - next) {
+                self.how.turn().await;
+                continue;
+            }
+            if begun == 0 {
                 while told.len() < AHEAD
                     && let Some(batch) = batches.next()
                 {
@@ -147,14 +163,10 @@ impl Run {
                     self.pair.sent(mine).await?;
                 }
             }
-            if under_way.len() == usize::from(inflight) {
-                self.end_oldest(&mut under_way).await?;
-            }
-            let set = k % SETS as usize;
-            under_way.push_back((set, self.start(set, id).await?));
-        }
-        while !under_way.is_empty() {
-            self.end_oldest(&mut under_way).await?;
+            let sets = (next - first..).map(|k| (k % u64::from(SETS)) as usize);
+            let sets = sets.take(count as usize);
+            under_way.extend(self.start(sets, next).await?);
+            next += count;
         }
         for one in waits {
             let waited: Waited = self.pair.answer(one).await?;
@@ -174,13 +186,28 @@ impl Run {
         }
     }
 
-    async fn start(&mut self, set: usize, id: u64) -> Result<ReceiveRoom, Failure> {
-        let lease = self.destinations[set].take();
-        let lease = lease.ok_or_else(|| Failure::Failed("a set is lent twice".to_owned()))?;
-        let room = self.pair.decode.receive(RoomId(id));
-        let room = room.from(&self.pair.sender).class(Class::Interactive);
-        let room = self.how.start(room.into(lease).start()).await;
-        room.map_err(pair::failed("cannot start a receiver"))
+    /// Starts rooms from this id on, one for each of these sets.
+    async fn start(
+        &mut self,
+        sets: impl Iterator<Item = usize>,
+        id: u64,
+    ) -> Result<Vec<(usize, ReceiveRoom)>, Failure> {
+        let mut builders = Vec::new();
+        let mut lent = Vec::new();
+        for (id, set) in (id..).zip(sets) {
+            let lease = self.destinations[set].take();
+            let lease = lease.ok_or_else(|| Failure::Failed("a set is lent twice".to_owned()))?;
+            let room = self.pair.decode.receive(RoomId(id));
+            let room = room.from(&self.pair.sender).class(Class::Interactive);
+            builders.push(room.into(lease));
+            lent.push(set);
+        }
+        let started = self.pair.decode.start_receives(builders);
+        let rooms = self.how.start(started).await.into_iter();
+        rooms
+            .zip(lent)
+            .map(|(room, set)| Ok((set, room.map_err(pair::failed("cannot start a receiver"))?)))
+            .collect()
     }
 
     async fn end_oldest(
@@ -190,7 +217,6 @@ impl Run {
         let Some((set, room)) = under_way.pop_front() else {
             return Ok(());
         };
-        self.how.look_until(&room, |status| status.released).await;
         pair::require_done(room.outcome().await, "receiver")?;
         let lease = pair::only_lease(room.released().await, "receiver")?;
         self.destinations[set] = Some(lease);

@@ -177,8 +177,8 @@ mod tests {
         };
         assert_eq!(
             copies(&c),
-            "AVX2 streaming stores from 4 KiB, two runs together; measured, memcpy to streaming in \
-             GB/s: 4 KiB 5.5 to 9.5"
+            "AVX2 streaming stores from 4.0 KiB, two runs together; measured, memcpy to streaming in \
+             GB/s: 4.0 KiB 5.5 to 9.5"
         );
         c.pairs = false;
         assert!(copies(&c).ends_with("5.5 to 7"), "{}", copies(&c));

@@ -52,12 +52,7 @@ pub(crate) fn run(args: &NodeArgs) -> Result<Verdict, Failure> {
     };
     let tasks = LocalSet::new();
     let work = tasks.run_until(work);
-    driver.run(async {
-        tokio::select! {
-            verdict = work => verdict,
-            () = pair::look_on() => Ok(Verdict::Met),
-        }
-    })
+    driver.run_looking(work)
 }
 
 const STARTING: &str = "cannot start the node";
