@@ -315,12 +315,16 @@ impl Inner {
                 turning.busy = true;
                 return Some(value);
             }
-            if !turning.is_due() || !turning.turn() {
+            let looked = turning.is_due();
+            if looked && turning.turn() {
+                idle = 0;
+            } else {
                 idle = idle.wrapping_add(1);
                 if idle.is_multiple_of(STEP_ASIDE) {
                     thread::yield_now();
                 }
-            } else if turning.is_over() {
+            }
+            if looked && turning.is_over() {
                 let value = turning.end(future);
                 let gone = slot.take();
                 drop(slot);
