@@ -242,13 +242,6 @@ impl Gate {
         self.set(number, CLOSED | ORPHANED)
     }
 
-    /// Whether claim `number` is closed. Only its owner may ask.
-    pub(crate) fn is_closed(&self, number: u64) -> bool {
-        // Relaxed: closing is the owner's own doing.
-        let word = Word(self.word.load(Ordering::Relaxed));
-        word.check(number).is_ok() && word.closed()
-    }
-
     /// Closes the gate, whosever it is, in one step; says whose it was and how many are still inside.
     /// For whoever takes over a table whose owner is gone: nobody opens this gate again.
     pub(crate) fn shut(&self) -> (u64, u16) {

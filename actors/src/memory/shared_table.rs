@@ -358,6 +358,7 @@ impl SharedGates {
             index,
             number,
             target: Some(target),
+            closed: AtomicBool::new(false),
         })
     }
 
@@ -473,6 +474,8 @@ pub(super) struct SharedOwner {
     number: u64,
     /// `None` once it is over.
     target: Option<Box<Target>>,
+    /// This owner has closed it; what the word says may be the last thing that a dying writer wrote.
+    closed: AtomicBool,
 }
 
 impl SharedOwner {
@@ -497,6 +500,7 @@ impl SharedOwner {
 
     /// Lets nobody in any more. If somebody is inside, the target's doorbell is told of their leaving.
     pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
         let Some(slot) = self.gates.table.slot(self.index) else {
             return;
         };
@@ -527,11 +531,7 @@ impl SharedOwner {
 
     /// Ends the slot's use if its gate is closed and the one process that enters it is dead.
     pub(super) fn try_finish_dead(mut self) -> Result<WriterDead, Self> {
-        let closed = self
-            .gates
-            .table
-            .slot(self.index)
-            .is_some_and(|s| s.gate.is_closed(self.number));
+        let closed = self.closed.load(Ordering::Relaxed);
         let dead = closed && self.gates.writer.is_dead();
         match self.target.take() {
             Some(target) if dead => {

@@ -271,11 +271,16 @@ async fn open(
 
 /// A Unix socket in the abstract namespace: answers at once, or is not there.
 fn abstract_socket(name: &str) -> io::Result<Stream> {
-    use std::os::linux::net::SocketAddrExt;
-    let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
-    let socket = std::os::unix::net::UnixStream::connect_addr(&address)?;
+    use socket2::{Domain, SockAddr, Socket, Type};
+    use std::os::unix::ffi::OsStrExt;
+    let mut path = vec![0];
+    path.extend_from_slice(name.as_bytes());
+    let address = SockAddr::unix(std::ffi::OsStr::from_bytes(&path))?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // A node that accepts nobody must not hold this one up: a full backlog is `WouldBlock`.
     socket.set_nonblocking(true)?;
-    tokio::net::UnixStream::from_std(socket).map(Stream::Unix)
+    socket.connect(&address)?;
+    tokio::net::UnixStream::from_std(socket.into()).map(Stream::Unix)
 }
 
 async fn socket(address: &Address, net: &Net) -> io::Result<Stream> {

@@ -16,6 +16,7 @@ use super::control::{PeerInfo, Shared};
 use super::hub::Door;
 use super::link::{self, Linked, MOST_FDS, Ours, RemotePools};
 use super::peers::Data;
+use super::shared::NamedPool;
 use crate::copy::schedule::Class;
 use crate::fabric::PeerRoute;
 use crate::fabric::shm::ShmRoute;
@@ -127,7 +128,9 @@ pub(crate) enum GreetError {
     #[error("a data connection names no session of this node")]
     Token,
     /// A peer on this host shares other things than it says.
-    #[error("memory cannot be shared with the peer: {0}")]
+    #[error(
+        "memory cannot be shared with the peer: {0}; with NodeBuilder::shm(false) on one side sockets are used"
+    )]
     Link(String),
 }
 
@@ -363,7 +366,8 @@ pub(crate) async fn greet(
                     if let Some(socket) = nearer(&role, &conn, &offer) {
                         return Ok(Greeted::Nearer(socket));
                     }
-                    linked = share(state, &mut conn, &mut got, &offer, &accepted, decider).await?;
+                    let both = (&ours.offer, &offer);
+                    linked = share(state, &mut conn, &mut got, both, &accepted, decider).await?;
                     got.not_beyond = linked.is_some();
                 }
                 agreed = Some((offer, accepted));
@@ -404,7 +408,7 @@ async fn share(
     state: &Shared,
     conn: &mut Conn,
     got: &mut Got,
-    offer: &Offer,
+    (mine, offer): (&Offer, &Offer),
     accepted: &Accepted,
     decider: bool,
 ) -> Result<Option<Linked>, GreetError> {
@@ -417,8 +421,11 @@ async fn share(
     let fresh = matches!(accepted.start, Start::Fresh { .. });
     let (node, pools) = {
         let state = state.borrow();
-        let pools = state.pools.borrow().clone();
-        (Arc::clone(&state.node), pools)
+        // Those that were offered: what came since is announced, with its descriptor, in the session.
+        let mut pools = (**state.pools.borrow()).clone();
+        let offered = |p: &NamedPool| mine.pools.iter().any(|(id, _)| *id == p.id);
+        pools.pools.retain(offered);
+        (Arc::clone(&state.node), Arc::new(pools))
     };
     let ours = link::may_share(&node, stream).and_then(|peer| {
         let ours = Ours::make(&node, &peer, fresh, decider, pools)?;

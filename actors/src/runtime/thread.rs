@@ -429,7 +429,9 @@ struct Start {
 
 /// A socket for nodes of this host that know another address of this one.
 fn near(config: &NodeConfig, listeners: &mut Vec<Listener>) -> Option<String> {
-    if !config.net.shm || listeners.is_empty() {
+    let tcp = listeners.iter().any(|l| l.address.starts_with("tcp://"));
+    // Whoever can reach it could have reached that one.
+    if !config.net.shm || !tcp {
         return None;
     }
     let name = format!("kvroom-{:016x}{:016x}", random(), random());

@@ -124,6 +124,7 @@ impl PeerActor {
             pools: attach.pools.into_iter().collect(),
             route: route.clone(),
             remote: attach.remote,
+            unshared: Vec::new(),
             watching,
             reader: self.reader(),
             transport: None,
@@ -166,6 +167,7 @@ impl PeerActor {
         self.transports += 1;
         self.clock.heard();
         self.arm(ctx);
+        self.share_pools();
         self.flush(ctx);
         if !self.is_up() {
             return Err("the new connection was lost at once".into());

@@ -180,7 +180,7 @@ impl PeerActor {
                 );
             }
             Body::PoolAdded { pool, layout } => {
-                link.map_pool(pool, &layout)?;
+                link.map_pool(pool, &layout);
                 link.pools.insert(pool, layout);
             }
             Body::PoolRetired { pool } => {

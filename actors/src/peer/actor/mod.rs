@@ -150,6 +150,8 @@ struct Link {
     route: PeerRoute,
     /// Pools of a peer that shares memory, mapped here.
     remote: RemotePools,
+    /// Pools of this node whose descriptors could not be sent yet.
+    unshared: Vec<PoolId>,
     /// Tasks that watch a peer which shares memory.
     watching: Vec<tokio::task::JoinHandle<()>>,
     reader: FrameReader,

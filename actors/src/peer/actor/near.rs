@@ -7,6 +7,7 @@ use super::{Link, PeerActor};
 use crate::fabric::PeerRoute;
 use crate::fabric::shm::{ShmClaim, ShmRoute, ShmSection};
 use crate::ids::PoolId;
+use crate::memory::Backing;
 use crate::peer::hello::SessionId;
 use crate::peer::message::{Body, Claim};
 use crate::reason::{Code, Reason};
@@ -104,6 +105,12 @@ impl Handler<Died> for PeerActor {
     }
 }
 
+/// How a pool is numbered beside the ring: a file is another thing to map than a memfd.
+fn numbered(pool: PoolId, file: bool) -> u32 {
+    const FILE: u32 = 1 << 31;
+    u32::from(pool.0) | if file { FILE } else { 0 }
+}
+
 impl PeerActor {
     /// The process at the other end is dead, and this incarnation was that process.
     fn is_dead(&mut self) {
@@ -126,46 +133,81 @@ impl PeerActor {
 
     /// Sends the descriptor of a pool that is about to be announced.
     pub(super) fn share_pool(&mut self, body: &Body) {
-        let (Body::PoolAdded { pool, .. }, Some(link)) = (body, &self.link) else {
-            return;
-        };
-        let (PeerRoute::Shm(_), Some(transport)) = (&link.route, &link.transport) else {
-            // Whoever meets again passes all pools.
+        if let (Body::PoolAdded { pool, .. }, Some(link)) = (body, &mut self.link)
+            && let PeerRoute::Shm(_) = &link.route
+        {
+            link.unshared.push(*pool);
+        }
+        self.share_pools();
+    }
+
+    /// Sends the descriptors of pools that were announced, as far as they could not be sent before.
+    pub(super) fn share_pools(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        let Some(transport) = &link.transport else {
             return;
         };
         let pools = self.node.pools.borrow().clone();
-        let memory = pools.pools.iter().find(|p| p.id == *pool);
-        let Some(memory) = memory.and_then(|p| p.pool.shared_memory().cloned()) else {
-            return;
-        };
-        if let Err(error) = transport.send_descriptor(pool.0.into(), memory.fd()) {
-            let (node, peer) = (&self.node.name, &self.name);
-            tracing::warn!(node, peer, %error, "a pool was not shared with the peer; claims of it are refused");
-        }
+        link.unshared.retain(|id| {
+            let named = pools.pools.iter().find(|p| p.id == *id);
+            let Some((pool, memory)) = named.and_then(|p| Some((&p.pool, p.pool.shared_memory()?)))
+            else {
+                return false;
+            };
+            let file = matches!(pool.backing(), Backing::File);
+            let sent = transport.send_descriptor(numbered(*id, file), memory.fd());
+            if let Err(error) = &sent {
+                let (node, peer) = (&self.node.name, &self.name);
+                tracing::warn!(node, peer, %error, "a pool was not shared with the peer yet; claims of it are refused until it is");
+            }
+            sent.is_err()
+        });
     }
 }
 
 impl Link {
-    /// Maps a pool whose descriptor has come beside its announcement.
-    pub(super) fn map_pool(&mut self, pool: PoolId, layout: &PoolLayout) -> Result<(), Reason> {
+    /// Maps a pool whose descriptor has come beside its announcement. Without one it is private memory,
+    /// or its descriptor comes later.
+    pub(super) fn map_pool(&mut self, pool: PoolId, layout: &PoolLayout) {
         let (PeerRoute::Shm(_), Some(transport)) = (&self.route, &self.transport) else {
-            return Ok(());
+            return;
         };
-        // Without one it is private memory.
-        if let Some(fd) = transport.take_descriptor(pool.0.into()) {
-            let mapped = link::map(fd, false, layout).map_err(super::deliver::violation)?;
-            self.remote.insert(pool, Arc::new(mapped));
+        for file in [false, true] {
+            let Some(fd) = transport.take_descriptor(numbered(pool, file)) else {
+                continue;
+            };
+            match link::map(fd, file, layout) {
+                Ok(mapped) => {
+                    self.remote.insert(pool, Arc::new(mapped));
+                }
+                Err(why) => {
+                    tracing::warn!(
+                        why,
+                        "a pool of a peer cannot be mapped; its claims are refused"
+                    );
+                }
+            }
         }
-        Ok(())
     }
 
     /// Where a claim's pages are, if this node writes them itself.
     pub(super) fn shm_claim<T>(
-        &self,
+        &mut self,
         claim: &Claim,
         terms: Result<T, Reason>,
     ) -> (Result<T, Reason>, Option<Arc<ShmClaim>>) {
-        let (PeerRoute::Shm(route), Ok(_)) = (&self.route, &terms) else {
+        if terms.is_err() || !matches!(self.route, PeerRoute::Shm(_)) {
+            return (terms, None);
+        }
+        let aux = claim.aux.as_ref().map(|aux| aux.pool);
+        for pool in claim.sections.iter().map(|s| s.pool).chain(aux) {
+            if !self.remote.contains_key(&pool)
+                && let Some(layout) = self.pools.get(&pool).cloned()
+            {
+                self.map_pool(pool, &layout);
+            }
+        }
+        let PeerRoute::Shm(route) = &self.route else {
             return (terms, None);
         };
         let section = |pool: PoolId, pages: Arc<[u32]>| {
