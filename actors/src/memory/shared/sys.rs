@@ -114,7 +114,7 @@ pub(super) fn link(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
 }
 
 /// The user that this process acts as.
-pub(super) fn user() -> u32 {
+pub(crate) fn user() -> u32 {
     // SAFETY: takes no pointers, and cannot fail.
     unsafe { libc::geteuid() }
 }
