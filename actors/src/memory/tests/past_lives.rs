@@ -12,6 +12,7 @@ use super::*;
 use crate::memory::shared_table::SharedGates;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -326,6 +327,33 @@ fn a_life_that_is_alive_keeps_the_pool_and_one_that_died_leaves_its_numbers() {
     assert_eq!(pool.quarantined(), [], "nobody was inside");
     assert_eq!(pool.attachment().unwrap().first_claim(), 100);
     assert_eq!(dir.names(), ["kv", "kv.kvroom"]);
+}
+
+#[test]
+fn a_life_that_is_alive_keeps_the_pool_whatever_boot_it_is_said_to_be_of() {
+    let dir = Dir::new();
+    let path = dir.path("kv");
+    let mut life = Other::start("life", &path, &std::process::id().to_string());
+    life.expect("lent");
+    let companion = fs::File::options()
+        .write(true)
+        .open(dir.path("kv.kvroom"))
+        .unwrap();
+    // Where the header names the boot of the attached runtime.
+    companion.write_all_at(&[7; 16], 10 * 8).unwrap();
+    let taken = from_file(&path).unwrap_err();
+    assert!(
+        matches!(
+            &taken,
+            PoolError::Shared {
+                why: SharedError::Attached { pid: 0, .. },
+                ..
+            }
+        ),
+        "{taken}"
+    );
+    life.kill();
+    drop(from_file(&path).unwrap());
 }
 
 #[test]
