@@ -82,6 +82,7 @@ impl Companion {
     ///
     /// [`SharedError::Attached`] if another one is.
     pub(super) fn attach(pool: &Path, layout: &PoolLayout) -> Result<Companion, SharedError> {
+        let pool = &wherever(pool)?;
         let path = beside(pool, "");
         let what = path.display().to_string();
         let file = file::open(&path, true)?;
@@ -394,6 +395,20 @@ fn beside(pool: &Path, what: &str) -> PathBuf {
     name.push(".kvroom");
     name.push(what);
     name.into()
+}
+
+/// The same file, also when this process has another working directory. A link at its end stays: what
+/// lies beside the pool has the name that it was opened by.
+fn wherever(pool: &Path) -> Result<PathBuf, SharedError> {
+    let Some(name) = pool.file_name() else {
+        return Ok(pool.to_owned());
+    };
+    let dir = pool.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let dir = dir
+        .unwrap_or(Path::new("."))
+        .canonicalize()
+        .map_err(|e| SharedError::of(&pool.display().to_string(), 0, "realpath", e))?;
+    Ok(dir.join(name))
 }
 
 fn wrong(path: &Path, why: String) -> SharedError {

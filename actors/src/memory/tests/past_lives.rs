@@ -116,8 +116,14 @@ fn another_process() {
         var("KVROOM_TEST_MORE"),
     );
     match var("KVROOM_TEST_ROLE").as_str() {
-        "life" => life(&path, more.parse().unwrap(), false),
-        "late" => life(&path, more.parse().unwrap(), true),
+        "life" => life(from_file(&path), more.parse().unwrap(), false),
+        "late" => life(from_file(&path), more.parse().unwrap(), true),
+        "daemon" => {
+            std::env::set_current_dir(path.parent().unwrap()).unwrap();
+            let pool = from_file(Path::new(path.file_name().unwrap()));
+            std::env::set_current_dir("/").unwrap();
+            life(pool, more.parse().unwrap(), false);
+        }
         "writer" => writer(&path),
         role => panic!("{role}"),
     }
@@ -125,8 +131,8 @@ fn another_process() {
 
 /// A runtime that has the pool, and lends pages 1 and 2 to a claim that process `writer` serves; its
 /// gates were made before it had the pool, if it came `late`.
-fn life(path: &Path, writer: u32, late: bool) {
-    let pool = from_file(path).unwrap();
+fn life(pool: Result<Pool, PoolError>, writer: u32, late: bool) {
+    let pool = pool.unwrap();
     pool.attachment().unwrap().reserve_claims(100);
     let id = ProcessId::of(writer).unwrap();
     let bytes = TableMemory::bytes_of(4);
@@ -360,7 +366,23 @@ fn a_life_that_is_alive_keeps_the_pool_whatever_boot_it_is_said_to_be_of() {
 fn a_life_that_ends_well_leaves_nothing_but_its_numbers() {
     let dir = Dir::new();
     let path = dir.path("kv");
-    let mut life = Other::start("life", &path, &std::process::id().to_string());
+    let life = Other::start("life", &path, &std::process::id().to_string());
+    ends_well(&dir, life);
+    let pool = from_file(&path).unwrap();
+    assert_eq!(
+        (pool.quarantined(), pool.attachment().unwrap().first_claim()),
+        (vec![], 100)
+    );
+}
+
+#[test]
+fn a_pool_that_was_opened_by_a_relative_path_is_found_from_another_working_directory() {
+    let dir = Dir::new();
+    let me = std::process::id().to_string();
+    ends_well(&dir, Other::start("daemon", &dir.path("kv"), &me));
+}
+
+fn ends_well(dir: &Dir, mut life: Other) {
     life.expect("lent");
     assert_eq!(dir.names(), ["kv", "kv.kvroom", "kv.kvroom.gates-1"]);
     life.go_on();
@@ -368,11 +390,6 @@ fn a_life_that_ends_well_leaves_nothing_but_its_numbers() {
     life.go_on();
     life.expect("gone");
     assert_eq!(dir.names(), ["kv", "kv.kvroom"]);
-    let pool = from_file(&path).unwrap();
-    assert_eq!(
-        (pool.quarantined(), pool.attachment().unwrap().first_claim()),
-        (vec![], 100)
-    );
 }
 
 #[test]
