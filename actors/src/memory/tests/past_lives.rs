@@ -459,6 +459,41 @@ fn a_pool_that_came_after_the_table_waits_for_the_writers_death() {
 }
 
 #[test]
+fn pages_that_cannot_be_noted_as_lent_are_not_and_the_error_says_what_to_end() {
+    let dir = Dir::new();
+    let (kv, bell) = (from_file(&dir.path("kv")).unwrap(), Arc::default());
+    let me = ProcessId::own().unwrap();
+    let bytes = TableMemory::bytes_of(1);
+    let memory = SharedMemory::create("gates", bytes, &SharedOptions::default()).unwrap();
+    let table = TableMemory::create(memory, &me);
+    let gates = SharedGates::new(
+        table.clone(),
+        Arc::new(Writer::new(PidFd::own().unwrap())),
+        Some(Arc::new(NoteOwners::new(table))),
+    );
+    let full: Vec<_> = (0..128)
+        .map(|_| kv.attachment().unwrap().gate_table(&me, bytes).unwrap())
+        .collect();
+    let mut lease = kv.lease_write(&[3]).unwrap();
+    let refused = open_shared(&gates, CLAIM, target(&mut lease, &bell)).unwrap_err();
+    let NotOpened::NotRecorded(SharedError::Companion { path, why }) = &refused.why else {
+        panic!("{refused}")
+    };
+    assert_eq!(path, &dir.path("kv.kvroom").canonicalize().unwrap());
+    assert!(why.contains("end some of them"), "{why}");
+    drop((refused, full));
+    // The slot was given back, and the only other reason is that it is taken.
+    let gate = open_shared(&gates, CLAIM, target(&mut lease, &bell)).unwrap();
+    let mut other = kv.lease_write(&[4]).unwrap();
+    let refused = open_shared(&gates, ClaimNo(10), target(&mut other, &bell)).unwrap_err();
+    assert_eq!(
+        refused.why,
+        NotOpened::Exhausted(GatesExhausted { limit: 1 })
+    );
+    assert!(gate.close().try_finish().is_ok());
+}
+
+#[test]
 fn numbers_of_claims_are_written_before_they_are_used() {
     let dir = Dir::new();
     let (one, two) = (
