@@ -71,7 +71,7 @@ pub(crate) use ring::{RingError, RingMemory, RingReader, RingSide, RingWriter};
 pub use shared::{
     Backing, Errno, FileOptions, HugePages, Origin, Quarantined, SharedError, SharedOptions, forked,
 };
-pub(crate) use shared::{PidFd, ProcessId, SharedMemory, boot_id};
+pub(crate) use shared::{PidFd, ProcessId, SharedMemory, boot_id, user};
 pub(crate) use shared_pool::{NoteOwners, gate_table};
 pub use shared_table::WriterDead;
 pub(crate) use shared_table::{SharedGates, TableMemory, Writer};

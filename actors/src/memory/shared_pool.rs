@@ -190,18 +190,18 @@ impl NoteOwners {
 }
 
 impl Lending for NoteOwners {
-    fn lent(&self, number: u64, target: &Target) -> bool {
+    fn lent(&self, number: u64, target: &Target) -> Result<(), SharedError> {
         let attachments = || {
             let sections = target.sections();
             sections.filter_map(|s| Some((s, s.memory().attachment()?)))
         };
-        if !attachments().all(|(_, a)| a.knows(self.table.memory(), &self.writer)) {
-            return false;
+        for (_, attachment) in attachments() {
+            attachment.knows(self.table.memory(), &self.writer)?;
         }
         for (section, attachment) in attachments() {
             attachment.note_owner(section.pages(), ClaimNo(number));
         }
-        true
+        Ok(())
     }
 
     fn back(&self, number: u64, target: &Target) {

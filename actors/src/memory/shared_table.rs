@@ -22,8 +22,8 @@
 #![allow(unsafe_code)] // Views atomics in a shared mapping.
 
 use super::free_list::{FreeList, MAX_SLOTS};
-use super::gate::Gate;
-use super::shared::{PidFd, ProcessId, SharedMemory};
+use super::gate::{Gate, OpenRefused};
+use super::shared::{PidFd, ProcessId, SharedError, SharedMemory};
 use super::target::{Doorbell, Landed, Target};
 use crate::ids::ClaimNo;
 use std::fmt;
@@ -270,11 +270,25 @@ impl WriterDead {
 /// Told when a claim's pages are lent, and when they are not any more; so that what outlives this
 /// process can say whose pages they are.
 pub(crate) trait Lending: Send + Sync {
-    /// The target's pages are about to be lent to this claim. False if that cannot be noted: then they
-    /// may not be.
-    fn lent(&self, number: u64, target: &Target) -> bool;
+    /// The target's pages are about to be lent to this claim.
+    ///
+    /// # Errors
+    ///
+    /// That cannot be noted: then they may not be.
+    fn lent(&self, number: u64, target: &Target) -> Result<(), SharedError>;
     /// They are not any more.
     fn back(&self, number: u64, target: &Target);
+}
+
+/// Why a gate was not opened.
+#[derive(Debug)]
+pub(super) enum WhyNotLent {
+    /// No slot is free.
+    Exhausted,
+    /// It cannot be noted whose the pages are.
+    NotRecorded(SharedError),
+    /// The word of this slot refused.
+    Gate(u32, OpenRefused),
 }
 
 /// Gates of the claims towards one life of a peer on this host.
@@ -322,12 +336,12 @@ impl SharedGates {
         &self.table
     }
 
-    /// Opens a gate, or hands the target back if no slot is free or the number is none.
+    /// Opens a gate, or says why not and hands the target back.
     pub(super) fn open(
         this: &Arc<Self>,
         number: u64,
         target: Box<Target>,
-    ) -> Result<SharedOwner, Box<Target>> {
+    ) -> Result<SharedOwner, (WhyNotLent, Box<Target>)> {
         let taken = match this.take() {
             Some(index) => Some(index),
             None => {
@@ -336,22 +350,22 @@ impl SharedGates {
             }
         };
         let Some((index, slot)) = taken.and_then(|i| Some((i, this.table.slot(i)?))) else {
-            return Err(target);
+            return Err((WhyNotLent::Exhausted, target));
         };
         slot.pieces.store(0, Ordering::Relaxed);
         slot.bytes.store(0, Ordering::Relaxed);
         if let Some(lending) = &this.lending
-            && !lending.lent(number, &target)
+            && let Err(why) = lending.lent(number, &target)
         {
             this.give(index);
-            return Err(target);
+            return Err((WhyNotLent::NotRecorded(why), target));
         }
-        if slot.gate.open(number).is_err() {
+        if let Err(why) = slot.gate.open(number) {
             if let Some(lending) = &this.lending {
                 lending.back(number, &target);
             }
             this.give(index);
-            return Err(target);
+            return Err((WhyNotLent::Gate(index, why), target));
         }
         Ok(SharedOwner {
             gates: Arc::clone(this),

@@ -12,7 +12,8 @@
 //! only for a gate that was closed with nobody inside. `slots` and `gate` have the mechanism.
 
 use super::gate::{OpenRefused, Refused};
-use super::shared_table::{SharedGates, SharedOwner, WriterDead};
+use super::shared::SharedError;
+use super::shared_table::{SharedGates, SharedOwner, WhyNotLent, WriterDead};
 use super::slots::{Entered, NotOpened as SlotNotOpened, Occupant, Owner, Slots};
 use super::stream::Unfenced;
 use super::target::{Doorbell, Landed, Target};
@@ -45,7 +46,7 @@ pub struct GatesExhausted {
 }
 
 /// Why a gate was not opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotOpened {
     /// No slot is free.
     #[error(transparent)]
@@ -56,6 +57,20 @@ pub enum NotOpened {
     /// The slot's last claim had this number.
     #[error("the number of {0} was used before; this is a bug of the caller")]
     NumberReused(ClaimNo),
+    /// Beside a pool that outlives this process it cannot be noted that pages of it are lent.
+    #[error("pages are not lent to a peer on this host: {0}")]
+    NotRecorded(SharedError),
+    /// The word of a gate that a peer's process maps is not as this node left it.
+    #[error(
+        "gate {slot}, which was to be that of {number}, is not free although this node left it so: the \
+         peer's process wrote over it; start that again"
+    )]
+    Overwritten {
+        /// Whose gate it was to be.
+        number: ClaimNo,
+        /// Which gate it is.
+        slot: u32,
+    },
 }
 
 /// A gate was not opened; the target comes back.
@@ -142,12 +157,20 @@ pub(crate) fn open_shared(
         Ok(owner) => Ok(OpenGate {
             owner: GateOwner::Shared(owner),
         }),
-        Err(target) => Err(OpenError {
-            why: NotOpened::Exhausted(GatesExhausted {
-                limit: gates.table().slots() as usize,
-            }),
-            target,
-        }),
+        Err((why, target)) => {
+            let why = match why {
+                WhyNotLent::Exhausted => NotOpened::Exhausted(GatesExhausted {
+                    limit: gates.table().slots() as usize,
+                }),
+                WhyNotLent::NotRecorded(why) => NotOpened::NotRecorded(why),
+                WhyNotLent::Gate(_, OpenRefused::BadNumber) => NotOpened::BadNumber(number),
+                // This node uses no number twice, and takes only slots that it has found empty.
+                WhyNotLent::Gate(slot, OpenRefused::NumberReused | OpenRefused::NotVacant) => {
+                    NotOpened::Overwritten { number, slot }
+                }
+            };
+            Err(OpenError { why, target })
+        }
     }
 }
 

@@ -20,14 +20,13 @@ use crate::fabric::stream::Stream;
 use crate::ids::PoolId;
 use crate::memory::{
     Backing, Bell, HugePages, NoteOwners, PidFd, ProcessId, RemoteGates, RemotePool, RingMemory,
-    RingSide, SharedGates, SharedMemory, SharedOptions, TableMemory, Writer, boot_id,
+    RingSide, SharedGates, SharedMemory, SharedOptions, TableMemory, Writer, boot_id, user,
 };
 use crate::peer::hello::{Host, Link, LinkPool, LinkTable, Offer, SharedPools};
 use kvroom_kernels::layout::PoolLayout;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 /// Descriptors in one message: those of every pool, and four more.
@@ -101,8 +100,7 @@ pub(crate) fn may_share(node: &NodeShared, stream: &Stream) -> Result<ProcessId,
     };
     let peer = unix.peer_cred().map_err(|e| e.to_string())?;
     let (uid, gid) = (peer.uid(), peer.gid());
-    let me = std::fs::metadata("/proc/self").map_err(|e| format!("/proc: {e}"))?;
-    let me = me.uid();
+    let me = user();
     if uid != me && node.net.shm_group != Some(gid) {
         return Err(format!(
             "the peer runs as user {uid} and group {gid}, this node as user {me}: allow its group with \

@@ -18,7 +18,7 @@
 //! - A number is written here before anybody is told of it (claim numbers, owners, tables).
 //! - After another boot nobody of the earlier one is alive, and all of it is void but the numbers.
 
-use super::error::{Errno, SharedError};
+use super::error::SharedError;
 use super::process::{Life, ProcessId};
 use super::{SharedMemory, SharedOptions, file, sys};
 use kvroom_kernels::layout::PoolLayout;
@@ -82,6 +82,7 @@ impl Companion {
     ///
     /// [`SharedError::Attached`] if another one is.
     pub(super) fn attach(pool: &Path, layout: &PoolLayout) -> Result<Companion, SharedError> {
+        let pool = &wherever(pool)?;
         let path = beside(pool, "");
         let what = path.display().to_string();
         let file = file::open(&path, true)?;
@@ -318,20 +319,24 @@ impl Companion {
         let last = self.word(Word::Generation).load(Ordering::Relaxed);
         let before = self.attached_process();
         if last > 0 && !self.lock(GENERATIONS + last, true)? {
-            // Somebody holds it: that runtime, or a child that it forked and that outlived it.
-            if !matches!(before.look(), Life::Dead) {
+            // Somebody holds it: that runtime, or a child that it forked and that outlived it. Whoever
+            // does is of this boot, so if the header names another one, it does not say who that is.
+            let named = before.is_of_this_boot();
+            if !named || !matches!(before.look(), Life::Dead) {
                 return Err(SharedError::Attached {
                     path: self.pool.clone(),
-                    pid: before.pid,
+                    pid: if named { before.pid } else { 0 },
                 });
             }
         } else if last > 0 {
             self.lock(GENERATIONS + last, false)?;
         }
-        let me = ProcessId::own().map_err(|e| SharedError::System {
-            what: self.path.display().to_string(),
-            call: "looking for this process in /proc",
-            errno: Errno::from(e),
+        let me = ProcessId::own().map_err(|e| {
+            let why = format!(
+                "a later runtime could not find out whether this process is dead ({e}): run it where /proc \
+                 is this process's own, with nothing mounted over it"
+            );
+            wrong(&self.path, why)
         })?;
         let mine = last + 1;
         self.lock(GENERATIONS + mine, true)?;
@@ -390,6 +395,20 @@ fn beside(pool: &Path, what: &str) -> PathBuf {
     name.push(".kvroom");
     name.push(what);
     name.into()
+}
+
+/// The same file, also when this process has another working directory. A link at its end stays: what
+/// lies beside the pool has the name that it was opened by.
+fn wherever(pool: &Path) -> Result<PathBuf, SharedError> {
+    let Some(name) = pool.file_name() else {
+        return Ok(pool.to_owned());
+    };
+    let dir = pool.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let dir = dir
+        .unwrap_or(Path::new("."))
+        .canonicalize()
+        .map_err(|e| SharedError::of(&pool.display().to_string(), 0, "realpath", e))?;
+    Ok(dir.join(name))
 }
 
 fn wrong(path: &Path, why: String) -> SharedError {

@@ -31,6 +31,7 @@ pub(crate) use memory::SharedMemory;
 pub(crate) use past::Attachment;
 pub use past::Quarantined;
 pub(crate) use process::{PidFd, ProcessId, boot_id};
+pub(crate) use sys::{readable, user, writable};
 
 /// Whether memory is in huge pages: fewer entries to look up when small pages lie scattered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -253,23 +253,28 @@ impl Attachment {
     /// Whether pages of this pool may be lent through gates of this table: it is recorded here, or is
     /// now, without its file. In the latter case the next life sees who may be writing and not where,
     /// and waits for its death.
-    pub(crate) fn knows(self: &Arc<Self>, table: &SharedMemory, writer: &ProcessId) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// [`SharedError::Companion`]: they may not be lent.
+    pub(crate) fn knows(
+        self: &Arc<Self>,
+        table: &SharedMemory,
+        writer: &ProcessId,
+    ) -> Result<(), SharedError> {
         if !self.companion.is_mapped() {
-            return false;
+            return Err(SharedError::Companion {
+                path: self.companion.path().to_owned(),
+                why:
+                    "is not mapped in a child of fork: lend pages in the process that made the pool"
+                        .into(),
+            });
         }
-        if table.beside().has(self) {
-            return true;
+        if !table.beside().has(self) {
+            let entry = self.record(writer, 0)?;
+            table.beside().add(self, entry);
         }
-        match self.record(writer, 0) {
-            Ok(entry) => {
-                table.beside().add(self, entry);
-                true
-            }
-            Err(why) => {
-                tracing::error!(%why, "pages are not lent to a peer on this host");
-                false
-            }
-        }
+        Ok(())
     }
 
     fn record(&self, writer: &ProcessId, bytes: usize) -> Result<TableEntry, SharedError> {

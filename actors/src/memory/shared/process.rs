@@ -9,20 +9,34 @@
 //!   time at which the process started it names one process for ever.
 //! - Numbers and times are relative to namespaces. What was named in another namespace of the same
 //!   boot cannot be looked for here: nothing is known of it then, and nothing counts as dead.
+//! - The kernel itself must say all of it. Containers may have another file mounted over the boot's id,
+//!   or the /proc of another namespace: then nothing is known here, and no process is named from here.
 //! - A pidfd is opened first and the start time read then, so that it is of that very process.
 
 use super::sys;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// The id of this boot of this machine, which is the same in all its containers; `None` if the
-/// system does not say.
+/// kernel does not say, or something else is mounted where it would.
 pub(crate) fn boot_id() -> Option<[u8; 16]> {
     static BOOT: OnceLock<Option<[u8; 16]>> = OnceLock::new();
-    *BOOT
-        .get_or_init(|| parse_boot_id(&fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?))
+    *BOOT.get_or_init(|| boot_id_in(Path::new("/proc")))
+}
+
+/// The boot id that the filesystem mounted at `proc` has itself.
+fn boot_id_in(proc: &Path) -> Option<[u8; 16]> {
+    let mut file = fs::File::open(proc.join("sys/kernel/random/boot_id")).ok()?;
+    if file.metadata().ok()?.dev() != fs::metadata(proc).ok()?.dev() {
+        return None;
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    parse_boot_id(&text)
 }
 
 fn parse_boot_id(text: &str) -> Option<[u8; 16]> {
@@ -138,11 +152,16 @@ impl ProcessId {
     pub(crate) fn of(pid: u32) -> io::Result<ProcessId> {
         Ok(ProcessId {
             boot: boot_id()
-                .ok_or_else(|| io::Error::other("the system does not tell its boot id"))?,
+                .ok_or_else(|| io::Error::other("the kernel's own boot id is not to be had"))?,
             namespace: namespace()?,
             started: started(pid)?,
             pid,
         })
+    }
+
+    /// Whether it is named as one of this boot.
+    pub(crate) fn is_of_this_boot(&self) -> bool {
+        boot_id() == Some(self.boot)
     }
 
     /// What has become of it.
@@ -223,8 +242,10 @@ impl ProcessId {
     }
 }
 
-/// The numbers of this process's namespaces of processes and of time, which are 32 bits each.
+/// The numbers of this process's namespaces of processes and of time, which are 32 bits each. Fails if
+/// /proc is that of another namespace: numbers of processes mean others there.
 fn namespace() -> io::Result<u64> {
+    shows(&fs::read_to_string("/proc/self/stat")?, std::process::id())?;
     let number = |kind: &str| -> io::Result<Option<u64>> {
         match fs::read_link(format!("/proc/self/ns/{kind}")) {
             Ok(link) => Ok(namespace_of_link(&link.to_string_lossy())),
@@ -235,6 +256,16 @@ fn namespace() -> io::Result<u64> {
     let pid = number("pid")?.ok_or_else(|| io::Error::other("no namespace of processes"))?;
     // Kernels without namespaces of time have one time.
     Ok(pid << 32 | number("time")?.unwrap_or(0))
+}
+
+/// Whether this `/proc/self/stat` is of process `pid`, which is this one.
+fn shows(stat: &str, pid: u32) -> io::Result<()> {
+    match stat.split_once(' ').map(|(number, _)| number.parse()) {
+        Some(Ok(number)) if pid == number => Ok(()),
+        _ => Err(io::Error::other(
+            "/proc is that of another namespace of processes: mount this one's",
+        )),
+    }
 }
 
 /// The number in `pid:[4026531836]`.
@@ -285,6 +316,49 @@ mod tests {
         assert_eq!(parse_boot_id("00010203-0405-0607-0809-0a0b0c0d0e"), None);
         assert_eq!(parse_boot_id("0001020g-0405-0607-0809-0a0b0c0d0e0f"), None);
         assert!(boot_id().is_some_and(|id| id != [0; 16]));
+    }
+
+    #[test]
+    fn a_boot_id_from_another_filesystem_than_proc_is_none() {
+        let proc = Path::new("/proc");
+        assert!(boot_id_in(proc).is_some());
+        // The same text, but not of the filesystem that it should be of.
+        let dir = std::env::temp_dir().join(format!("kvroom-boot-id-{}", std::process::id()));
+        let path = dir.join("sys/kernel/random");
+        fs::create_dir_all(&path).unwrap();
+        let id = path.join("boot_id");
+        std::os::unix::fs::symlink("/proc/sys/kernel/random/boot_id", &id).unwrap();
+        let over = boot_id_in(&dir);
+        fs::remove_file(&id).unwrap();
+        fs::copy("/proc/sys/kernel/random/boot_id", &id).unwrap();
+        let own = boot_id_in(&dir);
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!((over, own), (None, boot_id()));
+    }
+
+    #[test]
+    fn who_cannot_trust_what_proc_says_takes_nobody_for_dead() {
+        let me = ProcessId::own().unwrap();
+        let dead = ProcessId {
+            started: me.started + 1,
+            ..me
+        };
+        assert!(me.is_of_this_boot());
+        let other_boot = ProcessId {
+            boot: [7; 16],
+            ..me
+        };
+        assert!(!other_boot.is_of_this_boot());
+        let here = Some(me.namespace);
+        assert!(matches!(dead.look_from(Some(me.boot), here), Life::Dead));
+        assert!(matches!(dead.look_from(Some(me.boot), None), Life::Unknown));
+        for id in [dead, other_boot] {
+            assert!(matches!(id.look_from(None, here), Life::Unknown));
+        }
+        assert!(shows("7 (a) S 1", 7).is_ok());
+        for other in ["8 (a) S 1", "77 (a) S 1", "", "7"] {
+            assert!(shows(other, 7).is_err(), "{other}");
+        }
     }
 
     #[test]

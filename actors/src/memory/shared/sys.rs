@@ -114,7 +114,7 @@ pub(super) fn link(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
 }
 
 /// The user that this process acts as.
-pub(super) fn user() -> u32 {
+pub(crate) fn user() -> u32 {
     // SAFETY: takes no pointers, and cannot fail.
     unsafe { libc::geteuid() }
 }
@@ -127,10 +127,19 @@ pub(super) fn pidfd(pid: u32) -> io::Result<OwnedFd> {
 }
 
 /// Whether a descriptor is readable now.
-pub(super) fn readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
+pub(crate) fn readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    ready(fd, libc::POLLIN)
+}
+
+/// Whether a descriptor is writable now.
+pub(crate) fn writable(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    ready(fd, libc::POLLOUT)
+}
+
+fn ready(fd: BorrowedFd<'_>, events: libc::c_short) -> io::Result<bool> {
     let mut poll = libc::pollfd {
         fd: fd.as_raw_fd(),
-        events: libc::POLLIN,
+        events,
         revents: 0,
     };
     loop {
@@ -138,7 +147,7 @@ pub(super) fn readable(fd: BorrowedFd<'_>) -> io::Result<bool> {
         match check(unsafe { libc::poll(&raw mut poll, 1, 0) }) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
-            Ok(_) => return Ok(poll.revents & libc::POLLIN != 0),
+            Ok(_) => return Ok(poll.revents & events != 0),
         }
     }
 }

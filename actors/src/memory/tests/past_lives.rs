@@ -12,6 +12,7 @@ use super::*;
 use crate::memory::shared_table::SharedGates;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -115,8 +116,14 @@ fn another_process() {
         var("KVROOM_TEST_MORE"),
     );
     match var("KVROOM_TEST_ROLE").as_str() {
-        "life" => life(&path, more.parse().unwrap(), false),
-        "late" => life(&path, more.parse().unwrap(), true),
+        "life" => life(from_file(&path), more.parse().unwrap(), false),
+        "late" => life(from_file(&path), more.parse().unwrap(), true),
+        "daemon" => {
+            std::env::set_current_dir(path.parent().unwrap()).unwrap();
+            let pool = from_file(Path::new(path.file_name().unwrap()));
+            std::env::set_current_dir("/").unwrap();
+            life(pool, more.parse().unwrap(), false);
+        }
         "writer" => writer(&path),
         role => panic!("{role}"),
     }
@@ -124,8 +131,8 @@ fn another_process() {
 
 /// A runtime that has the pool, and lends pages 1 and 2 to a claim that process `writer` serves; its
 /// gates were made before it had the pool, if it came `late`.
-fn life(path: &Path, writer: u32, late: bool) {
-    let pool = from_file(path).unwrap();
+fn life(pool: Result<Pool, PoolError>, writer: u32, late: bool) {
+    let pool = pool.unwrap();
     pool.attachment().unwrap().reserve_claims(100);
     let id = ProcessId::of(writer).unwrap();
     let bytes = TableMemory::bytes_of(4);
@@ -329,10 +336,53 @@ fn a_life_that_is_alive_keeps_the_pool_and_one_that_died_leaves_its_numbers() {
 }
 
 #[test]
-fn a_life_that_ends_well_leaves_nothing_but_its_numbers() {
+fn a_life_that_is_alive_keeps_the_pool_whatever_boot_it_is_said_to_be_of() {
     let dir = Dir::new();
     let path = dir.path("kv");
     let mut life = Other::start("life", &path, &std::process::id().to_string());
+    life.expect("lent");
+    let companion = fs::File::options()
+        .write(true)
+        .open(dir.path("kv.kvroom"))
+        .unwrap();
+    // Where the header names the boot of the attached runtime.
+    companion.write_all_at(&[7; 16], 10 * 8).unwrap();
+    let taken = from_file(&path).unwrap_err();
+    assert!(
+        matches!(
+            &taken,
+            PoolError::Shared {
+                why: SharedError::Attached { pid: 0, .. },
+                ..
+            }
+        ),
+        "{taken}"
+    );
+    life.kill();
+    drop(from_file(&path).unwrap());
+}
+
+#[test]
+fn a_life_that_ends_well_leaves_nothing_but_its_numbers() {
+    let dir = Dir::new();
+    let path = dir.path("kv");
+    let life = Other::start("life", &path, &std::process::id().to_string());
+    ends_well(&dir, life);
+    let pool = from_file(&path).unwrap();
+    assert_eq!(
+        (pool.quarantined(), pool.attachment().unwrap().first_claim()),
+        (vec![], 100)
+    );
+}
+
+#[test]
+fn a_pool_that_was_opened_by_a_relative_path_is_found_from_another_working_directory() {
+    let dir = Dir::new();
+    let me = std::process::id().to_string();
+    ends_well(&dir, Other::start("daemon", &dir.path("kv"), &me));
+}
+
+fn ends_well(dir: &Dir, mut life: Other) {
     life.expect("lent");
     assert_eq!(dir.names(), ["kv", "kv.kvroom", "kv.kvroom.gates-1"]);
     life.go_on();
@@ -340,11 +390,6 @@ fn a_life_that_ends_well_leaves_nothing_but_its_numbers() {
     life.go_on();
     life.expect("gone");
     assert_eq!(dir.names(), ["kv", "kv.kvroom"]);
-    let pool = from_file(&path).unwrap();
-    assert_eq!(
-        (pool.quarantined(), pool.attachment().unwrap().first_claim()),
-        (vec![], 100)
-    );
 }
 
 #[test]
@@ -411,6 +456,41 @@ fn a_pool_that_came_after_the_table_waits_for_the_writers_death() {
     assert_eq!(pool.look_again(), 0);
     writer.kill();
     assert_eq!(pool.look_again(), 2);
+}
+
+#[test]
+fn pages_that_cannot_be_noted_as_lent_are_not_and_the_error_says_what_to_end() {
+    let dir = Dir::new();
+    let (kv, bell) = (from_file(&dir.path("kv")).unwrap(), Arc::default());
+    let me = ProcessId::own().unwrap();
+    let bytes = TableMemory::bytes_of(1);
+    let memory = SharedMemory::create("gates", bytes, &SharedOptions::default()).unwrap();
+    let table = TableMemory::create(memory, &me);
+    let gates = SharedGates::new(
+        table.clone(),
+        Arc::new(Writer::new(PidFd::own().unwrap())),
+        Some(Arc::new(NoteOwners::new(table))),
+    );
+    let full: Vec<_> = (0..128)
+        .map(|_| kv.attachment().unwrap().gate_table(&me, bytes).unwrap())
+        .collect();
+    let mut lease = kv.lease_write(&[3]).unwrap();
+    let refused = open_shared(&gates, CLAIM, target(&mut lease, &bell)).unwrap_err();
+    let NotOpened::NotRecorded(SharedError::Companion { path, why }) = &refused.why else {
+        panic!("{refused}")
+    };
+    assert_eq!(path, &dir.path("kv.kvroom").canonicalize().unwrap());
+    assert!(why.contains("end some of them"), "{why}");
+    drop((refused, full));
+    // The slot was given back, and the only other reason is that it is taken.
+    let gate = open_shared(&gates, CLAIM, target(&mut lease, &bell)).unwrap();
+    let mut other = kv.lease_write(&[4]).unwrap();
+    let refused = open_shared(&gates, ClaimNo(10), target(&mut other, &bell)).unwrap_err();
+    assert_eq!(
+        refused.why,
+        NotOpened::Exhausted(GatesExhausted { limit: 1 })
+    );
+    assert!(gate.close().try_finish().is_ok());
 }
 
 #[test]

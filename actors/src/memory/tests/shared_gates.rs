@@ -236,3 +236,19 @@ fn whoever_takes_over_a_table_shuts_every_slot_and_learns_who_is_inside() {
     assert_eq!(table.shut(gate.slot()), Some((9, 0)));
     assert_eq!(table.shut(4), None);
 }
+
+#[test]
+fn a_gate_whose_word_the_peer_wrote_over_is_not_opened_and_the_peer_is_blamed() {
+    let (b, bell) = (both(1, own()), Arc::default());
+    // Slot 0 is behind the header, and its word is its first.
+    let word = b.ours.table().memory().word(TableMemory::SLOT).unwrap();
+    word.store(u64::MAX, std::sync::atomic::Ordering::Relaxed);
+    let mut lent = b.pool.lease_write(&[3]).unwrap();
+    let refused = open_shared(&b.ours, ClaimNo(7), target(&mut lent, &bell)).unwrap_err();
+    let number = ClaimNo(7);
+    assert_eq!(refused.why, NotOpened::Overwritten { number, slot: 0 });
+    drop(refused);
+    lent.page_mut(0, 0).fill(1);
+    let bad = open_shared(&b.ours, ClaimNo(0), target(&mut lent, &bell)).unwrap_err();
+    assert_eq!(bad.why, NotOpened::BadNumber(ClaimNo(0)));
+}

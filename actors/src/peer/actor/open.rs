@@ -3,7 +3,7 @@
 use super::{Command, OpenRequest, PeerActor, PeerState};
 use crate::fabric::PeerRoute;
 use crate::ids::ClaimId;
-use crate::memory::{Withdrawn, open_shared};
+use crate::memory::{NotOpened, Withdrawn, open_shared};
 use crate::peer::message::{Body, Claim, ClaimTag};
 use crate::peer::wire;
 use crate::reason::{Code, Reason, Side};
@@ -145,10 +145,13 @@ impl PeerActor {
                     }
                 }
             }
-            Err(error) => Err(Reason::new(
-                Code::LimitReached,
-                format!("{error}: raise Limits::gates or start fewer rooms at once"),
-            )),
+            Err(error) => {
+                let advice = match error.why {
+                    NotOpened::Exhausted(_) => ": raise Limits::gates or start fewer rooms at once",
+                    _ => "",
+                };
+                Err(Reason::new(Code::LimitReached, format!("{error}{advice}")))
+            }
         };
         let says = match opened {
             Ok((tag, gate)) => SessionSays::Opened {
