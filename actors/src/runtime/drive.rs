@@ -310,9 +310,8 @@ impl Inner {
         let mut idle = 0_u32;
         loop {
             if woken.0.swap(false, Ordering::AcqRel)
-                && let Some(value) = turning.poll(future.as_mut(), &waker)
+                && let Some(value) = turning.turn_for(future.as_mut(), &waker)
             {
-                turning.busy = true;
                 return Some(value);
             }
             let looked = turning.is_due();
@@ -393,15 +392,26 @@ impl Turning {
         self.busy
     }
 
-    /// Polls a future once, with this thread's runtime around it. None if it is not ready.
-    fn poll<F: Future>(&self, mut future: Pin<&mut F>, waker: &Waker) -> Option<F::Output> {
-        self.system.block_on(poll_fn(|_| {
-            let mut cx = Context::from_waker(waker);
-            Poll::Ready(match future.as_mut().poll(&mut cx) {
-                Poll::Ready(value) => Some(value),
-                Poll::Pending => None,
-            })
-        }))
+    /// A turn in which a future is polled, too. None if it is not ready.
+    fn turn_for<F: Future>(&mut self, mut future: Pin<&mut F>, waker: &Waker) -> Option<F::Output> {
+        let mut first = true;
+        let (inbox, shard) = (&mut self.inbox, &self.shard);
+        let value = self.system.block_on(poll_fn(|cx| {
+            if !std::mem::take(&mut first) {
+                return Poll::Ready(None);
+            }
+            carry(inbox, shard);
+            spin::look();
+            let ready = future.as_mut().poll(&mut Context::from_waker(waker));
+            if let Poll::Ready(value) = ready {
+                return Poll::Ready(Some(value));
+            }
+            // Not at once: what the future left for the end of the turn is only done then.
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }));
+        self.busy = true;
+        value
     }
 
     /// The node is over; the future is waited for all the same.
