@@ -141,7 +141,9 @@ fn the_commands_that_are_shown_exist() {
             "bench rooms",
             "bench transfer",
             "bench latency",
+            "bench rate",
             "bench abort",
+            "bench compare",
             "node"
         ]
     );
