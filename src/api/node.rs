@@ -77,7 +77,8 @@ impl Peer {
 
     /// How bytes go between the two nodes, in the session that there is or was last; none before the
     /// first one. Of nodes on one host it is [`Fabric::Shm`] if all pools of one of them are shared
-    /// ([`Pool::shared`]) and their processes may share memory.
+    /// ([`Pool::shared`]) and their processes may share memory. Whoever receives over it needs shared
+    /// pools; who only sends does not.
     pub fn fabric(&self) -> Option<Fabric> {
         *self.info.fabric.borrow()
     }

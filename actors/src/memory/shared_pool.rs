@@ -68,8 +68,10 @@ impl Pool {
     }
 
     /// A pool in a file that the caller has, in `/dev/shm` or anywhere where a mapping is shared. Its
-    /// contents stay as they are; what it lacks of the layout's size in memory or on disk is allocated
-    /// now. The file is not removed when the pool goes.
+    /// contents stay as they are. It has the layout's size at least, or is empty with
+    /// [`FileOptions::create`], which also makes one that is not there; memory or blocks that it lacks
+    /// (it is sparse) are allocated now. The file, `PATH.kvroom` and `PATH.kvroom.gates-N` are not
+    /// removed when the pool goes: remove all of them when the memory is of no use any more.
     ///
     /// The pool outlives this process. Beside the file, `PATH.kvroom` and `PATH.kvroom.gates-N` tell the
     /// next runtime that attaches which pages were lent for writing, and through which gates. It closes

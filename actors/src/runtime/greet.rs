@@ -369,6 +369,18 @@ pub(crate) async fn greet(
                     let both = (&ours.offer, &offer);
                     linked = share(state, &mut conn, &mut got, both, &accepted, decider).await?;
                     got.not_beyond = linked.is_some();
+                } else if let (Some(ours), Some(theirs)) = (&mine, &offer.host)
+                    && ours
+                        .offer
+                        .host
+                        .as_ref()
+                        .is_some_and(|h| h.boot == theirs.boot)
+                {
+                    tracing::info!(
+                        node = state.borrow().node.name,
+                        peer = ours.theirs.node,
+                        "both nodes are on one host, and neither has shared pools only: bytes go over sockets"
+                    );
                 }
                 agreed = Some((offer, accepted));
                 if decider {

@@ -197,7 +197,7 @@ impl PeerActor {
             Code::LayoutMismatch,
             format!(
                 "pool {pool:?} is private memory, and node {:?} of this host writes by itself: make \
-                 the pool with Pool::shared, or turn Net::shm off",
+                 the pool with Pool::shared, or turn NodeBuilder::shm off",
                 self.name
             ),
         ))
