@@ -209,7 +209,12 @@ fn stops_over(fabric: &str) {
     let sessions = if fabric == "shm" { 40 } else { 10 };
     // A stop that a session survives, and one that it does not: seeds have both.
     let (mut short, mut long) = (0, 0);
-    for seed in SHORT_AND_LONG {
+    let seeds = if fabric == "shm" {
+        SHORT_AND_LONG_OF_MANY
+    } else {
+        SHORT_AND_LONG
+    };
+    for seed in seeds {
         for swap in ["", "--swap"] {
             let arguments = format!(
                 "--storm peer-stop --fabric {fabric} --processes 2 --sessions {sessions} --seed {seed} {swap}"
@@ -228,6 +233,9 @@ fn stops_over(fabric: &str) {
 
 /// Seeds of a stop that nobody notices, a long one, and one that a session is resumed after.
 const SHORT_AND_LONG: [u32; 3] = [1, 2, 4];
+
+/// The same with forty sessions.
+const SHORT_AND_LONG_OF_MANY: [u32; 3] = [1, 5, 3];
 
 #[test]
 fn a_late_write_that_is_planted_in_a_network_lane_is_found_wherever_the_lane_is() {
