@@ -16,8 +16,10 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// A page that holds the number of this process, and 0 in children that have not asked yet.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+/// The number of the first process that asks.
+const FIRST: u32 = 1;
 /// The last number: of this process, or in a child of its parent. Ordinary memory, which is copied.
-static LAST: AtomicU32 = AtomicU32::new(0);
+static LAST: AtomicU32 = AtomicU32::new(FIRST);
 
 /// The process that something was made in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ impl Origin {
 /// Whether this process is a child of fork of one that had used kvroom.
 pub fn forked() -> bool {
     let number = number();
-    number > 1 && !PAGE.load(Ordering::Relaxed).is_null()
+    number > FIRST && !PAGE.load(Ordering::Relaxed).is_null()
 }
 
 fn number() -> u32 {
@@ -67,25 +69,25 @@ fn new_process(page: &AtomicU32) -> u32 {
 
 #[cold]
 fn first_time() -> u32 {
-    let Some(page) = wiped_page() else {
+    let Some(page) = numbered_page() else {
         // Kernels before 4.14, which have no pidfd either and so no peers over shared memory.
         return std::process::id();
     };
-    // Release: who finds the page can use it. Another thread's page is as good, and this one then stays
-    // mapped and unused.
+    // Release: who finds the page finds the number in it. Another thread's page is as good, and this one
+    // then stays mapped and unused.
     match PAGE.compare_exchange(
         null_mut(),
         page.as_ptr(),
         Ordering::AcqRel,
         Ordering::Acquire,
     ) {
-        // SAFETY: mapped, writable, zeroed and aligned to a page, and never unmapped.
-        Ok(_) => new_process(unsafe { page.as_ref() }),
+        Ok(_) => FIRST,
         Err(_) => number(),
     }
 }
 
-fn wiped_page() -> Option<NonNull<AtomicU32>> {
+/// With the first number in it, before anybody finds it: a page that says 0 is taken for that of a child.
+fn numbered_page() -> Option<NonNull<AtomicU32>> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let bytes = super::map::page();
@@ -98,12 +100,16 @@ fn wiped_page() -> Option<NonNull<AtomicU32>> {
     if unsafe { libc::madvise(page, bytes, libc::MADV_WIPEONFORK) } != 0 {
         return None;
     }
-    NonNull::new(page.cast())
+    let page = NonNull::new(page.cast::<AtomicU32>())?;
+    // SAFETY: mapped, writable, zeroed and aligned to a page, and never unmapped from here on.
+    unsafe { page.as_ref() }.store(FIRST, Ordering::Relaxed);
+    Some(page)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Origin, forked};
+    use super::{FIRST, Origin, forked, numbered_page};
+    use std::sync::atomic::Ordering;
 
     /// What `child` gives in a child of this process, made by `fork`.
     fn in_child(fork: fn() -> libc::pid_t, child: impl FnOnce() -> bool) -> bool {
@@ -149,6 +155,15 @@ mod tests {
             here.is_here() && !forked(),
             "the parent is still the parent"
         );
+    }
+
+    #[test]
+    fn a_page_has_its_number_before_it_can_be_found() {
+        // Threads of one process that ask first at the same time: one that finds the other's page must not
+        // take this process for a child.
+        let page = numbered_page().unwrap();
+        // SAFETY: mapped, and never unmapped.
+        assert_eq!(unsafe { page.as_ref() }.load(Ordering::Relaxed), FIRST);
     }
 
     #[test]
