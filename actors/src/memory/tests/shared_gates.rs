@@ -44,15 +44,33 @@ fn own() -> PidFd {
     PidFd::own().unwrap()
 }
 
-/// A process that does nothing, and its pidfd.
-fn sleeper() -> (Child, PidFd) {
-    let child = Command::new("sleep")
-        .arg("1000")
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
-    let pidfd = ProcessId::of(child.id()).unwrap().open().unwrap().unwrap();
-    (child, pidfd)
+/// A process that does nothing. It goes with this, and keeps nobody waiting for its output.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn new() -> (Sleeper, PidFd) {
+        let child = Command::new("sleep")
+            .arg("1000")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pidfd = ProcessId::of(child.id()).unwrap().open().unwrap().unwrap();
+        (Sleeper(child), pidfd)
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
@@ -115,7 +133,7 @@ fn a_writer_of_another_process_holds_the_witness_back_and_rings_when_it_leaves()
 
 #[test]
 fn a_living_writer_inside_is_never_discounted_and_a_dead_one_is() {
-    let (mut child, pidfd) = sleeper();
+    let (mut child, pidfd) = Sleeper::new();
     let (b, bell) = (both(4, pidfd), Arc::default());
     let mut lent = b.pool.lease_write(&[1, 2]).unwrap();
     let gate = open_shared(&b.ours, ClaimNo(9), target(&mut lent, &bell)).unwrap();
@@ -124,8 +142,7 @@ fn a_living_writer_inside_is_never_discounted_and_a_dead_one_is() {
     let closing = gate.close().try_finish().unwrap_err();
     let closing = closing.try_finish_dead().unwrap_err();
     assert!(b.pool.lease_read(&[2]).is_err());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    child.kill();
     let mut closing = closing.try_finish().unwrap_err();
     let witness = loop {
         // The kernel is not asked for each gate and each time.
@@ -151,9 +168,8 @@ fn a_living_writer_inside_is_never_discounted_and_a_dead_one_is() {
 
 #[test]
 fn a_dead_writer_does_not_open_what_is_not_closed() {
-    let (mut child, pidfd) = sleeper();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let (mut child, pidfd) = Sleeper::new();
+    child.kill();
     let (b, bell) = (both(4, pidfd), Arc::default());
     let mut lent = b.pool.lease_write(&[1]).unwrap();
     let gate = open_shared(&b.ours, ClaimNo(9), target(&mut lent, &bell)).unwrap();
