@@ -39,8 +39,8 @@ use std::time::{Duration, Instant};
 const QUEUES: u64 = 4;
 /// Port of the decode node; it says which queue its rooms go to.
 const DECODE_PORT: u64 = 17_001;
-/// What 32 tokens at 320 KiB (80 layers, 8 heads of 128, K and V, 16 bits) take at 400 Gbit/s.
-const WIRE: Duration = Duration::from_micros(200);
+/// What 32 tokens at 320 KiB (80 layers, 8 heads of 128, K and V, 16 bits) take at 100 Gbit/s.
+const WIRE: Duration = Duration::from_micros(840);
 /// How often a scheduler looks at the rooms it has in flight.
 const SCHEDULER_STEP: Duration = Duration::from_micros(100);
 
