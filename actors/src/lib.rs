@@ -14,3 +14,6 @@ pub mod reason;
 pub mod room;
 pub mod runtime;
 pub mod supervisor;
+pub mod switch;
+
+pub(crate) use switch::switched;

@@ -80,8 +80,7 @@ impl<L, W, A> ShardCore<L, W, A> {
         out.push(Output::Spawn { life, room });
         self.first_effects(life, effects, out);
         if name == Role::Sender {
-            if let Some(reason) = self.aborted_early.get(&key) {
-                let reason = reason.clone();
+            if let Some(reason) = self.early_abort_of(key) {
                 out.push(Output::ToRoom {
                     life,
                     event: Event::Abort(reason),
@@ -152,7 +151,7 @@ impl<L, W, A> ShardCore<L, W, A> {
         let Some(l) = self.lives.get_mut(&life) else {
             return;
         };
-        if l.custody.is_sealed() {
+        if l.custody.is_sealed() && !crate::switched!(BindsWhileEnding) {
             // Its proof is on the way to the room: an answer from there could come too late.
             let reason = Reason::new(Code::KeySpent, format!("room {} is ending", l.key));
             return self.refuse_offer(peer, &offer, reason, out);
