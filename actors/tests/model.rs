@@ -21,3 +21,6 @@ mod exhaustive;
 mod plants;
 #[path = "model/random.rs"]
 mod random;
+#[cfg(debug_assertions)]
+#[path = "model/stories.rs"]
+mod stories;
