@@ -172,8 +172,6 @@ mod on {
         EarlyAbortForgotten,
         /// A claim that gets its number while its room drains is left alone.
         LateNumberForgotten,
-        /// A claim binds to a room whose proof is on its way.
-        BindsWhileEnding,
         /// An ended claim does not give its credit back.
         CreditKept,
         /// A claim is opened without a credit of the peer.

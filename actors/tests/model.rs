@@ -6,6 +6,7 @@
 //!
 //! ```text
 //!   exhaustive.rs   every order of everything, within small sizes
+//!   planes.rs       the same over each kind of plane
 //!   plants.rs       bugs put in on purpose: each must be found
 //!   random.rs       long walks in larger worlds, then a healing
 //! ```
@@ -17,7 +18,12 @@ mod model;
 
 #[path = "model/exhaustive.rs"]
 mod exhaustive;
+#[path = "model/planes.rs"]
+mod planes;
 #[path = "model/plants.rs"]
 mod plants;
 #[path = "model/random.rs"]
 mod random;
+#[cfg(debug_assertions)]
+#[path = "model/stories.rs"]
+mod stories;

@@ -31,7 +31,7 @@ fn size() -> impl Strategy<Value = Size> {
                 eager: false,
                 clocks: true,
                 failures,
-                plant: None,
+                ..SIZE
             }
         },
     )

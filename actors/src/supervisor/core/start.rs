@@ -151,7 +151,7 @@ impl<L, W, A> ShardCore<L, W, A> {
         let Some(l) = self.lives.get_mut(&life) else {
             return;
         };
-        if l.custody.is_sealed() && !crate::switched!(BindsWhileEnding) {
+        if l.custody.is_sealed() {
             // Its proof is on the way to the room: an answer from there could come too late.
             let reason = Reason::new(Code::KeySpent, format!("room {} is ending", l.key));
             return self.refuse_offer(peer, &offer, reason, out);
