@@ -267,6 +267,13 @@ impl Link {
         });
     }
 
+    /// Does it when so many bytes more have come this way.
+    pub(crate) fn after_more(&self, way: Way, more: u64, act: Act) {
+        self.change(way, |flow| {
+            flow.at.insert(flow.came + more, act);
+        });
+    }
+
     /// Forwards again, and forgets what was to happen. What was swallowed stays lost.
     pub(crate) fn heal(&self) {
         for way in [Way::Up, Way::Down] {
