@@ -30,11 +30,19 @@ pub(crate) struct Of {
     pub(crate) place: u64,
 }
 
+/// What a page is, and all layers of what it may hold.
+struct Page {
+    is: Is,
+    own: Vec<u8>,
+    /// What a destination page held before its room.
+    poison: Vec<u8>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Page {
-    Free { canary: u64 },
-    Destination { of: Of, poison: u64 },
-    Source { of: Of },
+enum Is {
+    Free,
+    Destination(Of),
+    Source(Of),
 }
 
 /// What a page is taken for.
@@ -66,10 +74,7 @@ impl Canary {
         let all: Vec<u32> = (0..pool.layout().pages).collect();
         let (destinations, sources) = all.split_at(all.len() / 2);
         let canary = Canary {
-            pages: all
-                .iter()
-                .map(|_| Mutex::new(Page::Free { canary: 0 }))
-                .collect(),
+            pages: all.iter().map(|_| Mutex::new(Page::new())).collect(),
             free: [
                 Mutex::new(destinations.to_vec()),
                 Mutex::new(sources.to_vec()),
@@ -89,6 +94,7 @@ impl Canary {
 
     /// So many pages for pages `first..` of a room, filled; nothing if not as many are free.
     pub(crate) fn take(&self, kind: Use, n: usize, first: Of) -> Option<WriteLease> {
+        let Of { id, attempt, .. } = first;
         let pages: Vec<u32> = {
             let mut free = lock(&self.free[kind as usize]);
             let left = free.len().checked_sub(n)?;
@@ -107,16 +113,20 @@ impl Canary {
                 ..first
             };
             let mut record = lock(&self.pages[*page as usize]);
-            self.look(*page, *record, false);
-            let stamp = match kind {
-                Use::Destination => self.stamp() | POISON,
-                Use::Source => stamp_of(of.id, of.attempt),
-            };
-            fill(&mut lease, index, stamp, of.place);
-            *record = match kind {
-                Use::Destination => Page::Destination { of, poison: stamp },
-                Use::Source => Page::Source { of },
-            };
+            self.look(*page, &record, false);
+            let own = self.bytes(stamp_of(id, attempt), of.place);
+            match kind {
+                Use::Destination => {
+                    let poison = self.bytes(self.stamp() | POISON, of.place);
+                    fill(&mut lease, index, &poison);
+                    (record.is, record.poison) = (Is::Destination(of), poison);
+                }
+                Use::Source => {
+                    fill(&mut lease, index, &own);
+                    (record.is, record.poison) = (Is::Source(of), Vec::new());
+                }
+            }
+            record.own = own;
         }
         Some(lease)
     }
@@ -125,10 +135,10 @@ impl Canary {
     pub(crate) fn back(&self, mut lease: WriteLease, done: bool) {
         for page in lease.pages() {
             let record = lock(&self.pages[*page as usize]);
-            if let Page::Free { .. } = *record {
+            if record.is == Is::Free {
                 self.note(format!("page {page} came back twice"));
             }
-            self.look(*page, *record, done);
+            self.look(*page, &record, done);
         }
         self.set_free(&mut lease);
         let pages = lease.pages().to_vec();
@@ -155,13 +165,13 @@ impl Canary {
     pub(crate) fn scan(&self) {
         for (page, record) in (0..).zip(&self.pages) {
             let record = lock(record);
-            self.look(page, *record, false);
+            self.look(page, &record, false);
         }
     }
 
     /// How many pages have not come back.
     pub(crate) fn out(&self) -> usize {
-        let is_out = |page: &&Mutex<Page>| !matches!(*lock(page), Page::Free { .. });
+        let is_out = |page: &&Mutex<Page>| lock(page).is != Is::Free;
         self.pages.iter().filter(is_out).count()
     }
 
@@ -191,73 +201,95 @@ impl Canary {
         for index in 0..lease.pages().len() {
             let page = lease.pages()[index];
             let mut record = lock(&self.pages[page as usize]);
-            let canary = self.stamp() | CANARY;
-            fill(lease, index, canary, u64::from(page));
-            *record = Page::Free { canary };
+            let own = self.bytes(self.stamp() | CANARY, u64::from(page));
+            fill(lease, index, &own);
+            *record = Page { own, ..Page::new() };
         }
     }
 
-    fn look(&self, page: u32, record: Page, done: bool) {
+    /// All layers of a page with this stamp.
+    fn bytes(&self, stamp: u64, place: u64) -> Vec<u8> {
+        let cell = self.pool.layout().page_bytes as usize;
+        let mut bytes = Vec::with_capacity(cell * LAYERS as usize);
+        for layer in 0..LAYERS {
+            for i in 0..cell / 8 {
+                bytes.extend_from_slice(&word(stamp, layer, place, i).to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    fn look(&self, page: u32, record: &Page, done: bool) {
         self.looked_at.fetch_add(1, Ordering::Relaxed);
-        let mut bytes = vec![0; self.pool.layout().page_bytes as usize];
+        let cell = self.pool.layout().page_bytes as usize;
+        let mut bytes = vec![0; cell];
         for layer in 0..LAYERS {
             if let Err(why) = self.pool.observe(layer, page, &mut bytes) {
                 self.note(format!("page {page} cannot be seen: {why}"));
                 return;
             }
-            let wrong = match record {
-                Page::Free { canary } => {
-                    strange(&bytes, layer, &[(canary, u64::from(page))], false)
-                }
-                Page::Source { of } => strange(&bytes, layer, &[own(of)], false),
-                Page::Destination { of, .. } if done => strange(&bytes, layer, &[own(of)], false),
-                Page::Destination { of, poison } => {
-                    strange(&bytes, layer, &[own(of), (poison, of.place)], true)
-                }
+            let of_layer = layer as usize * cell..(layer as usize + 1) * cell;
+            let own = &record.own[of_layer.clone()];
+            if own == bytes {
+                continue;
+            }
+            let poison = match record.is {
+                Is::Destination(_) if !done => Some(&record.poison[of_layer]),
+                _ => None,
             };
-            if let Some((at, n)) = wrong {
+            if let Some((at, n)) = strange(&bytes, own, poison) {
                 let done = if done { ", done" } else { "" };
-                let first = bytes[at];
+                let (first, is) = (bytes[at], record.is);
                 self.note(format!(
                     "{n} bytes of page {page}, layer {layer} are not what it may hold, from byte \
-                     {at} ({first:#04x}) on; it is {record:?}{done}"
+                     {at} ({first:#04x}) on; it is {is:?}{done}"
                 ));
             }
         }
     }
 }
 
-fn own(of: Of) -> (u64, u64) {
-    (stamp_of(of.id, of.attempt), of.place)
-}
-
-fn fill(lease: &mut WriteLease, index: usize, stamp: u64, place: u64) {
-    for layer in 0..LAYERS {
-        for (i, part) in lease.page_mut(layer, index).chunks_exact_mut(8).enumerate() {
-            part.copy_from_slice(&word(stamp, layer, place, i).to_le_bytes());
+impl Page {
+    fn new() -> Page {
+        Page {
+            is: Is::Free,
+            own: Vec::new(),
+            poison: Vec::new(),
         }
     }
 }
 
-/// The first byte that is of none of these stamps, and how many such there are. A stream may be cut
-/// anywhere, so that the bytes of a word may be of several.
-fn strange(bytes: &[u8], layer: u32, stamps: &[(u64, u64)], zeros: bool) -> Option<(usize, usize)> {
+/// All layers of one page of a lease.
+fn fill(lease: &mut WriteLease, index: usize, bytes: &[u8]) {
+    for (layer, bytes) in (0..).zip(bytes.chunks(bytes.len() / LAYERS as usize)) {
+        lease.page_mut(layer, index).copy_from_slice(bytes);
+    }
+}
+
+/// The first byte that is of neither, and how many such there are. A stream may be cut anywhere,
+/// what its sender declared void comes as zeros, and a bit that was changed on its way is found out when
+/// the rest of the frame has come: such pages are its room's, and it is not done.
+fn strange(bytes: &[u8], own: &[u8], poison: Option<&[u8]>) -> Option<(usize, usize)> {
+    const BLOCK: usize = 64;
     let mut first = None;
-    let mut n = 0;
-    for (i, part) in bytes.chunks_exact(8).enumerate() {
-        let words = stamps
-            .iter()
-            .map(|(stamp, place)| word(*stamp, layer, *place, i).to_le_bytes());
-        if words.clone().any(|word| word == part) {
+    let (mut n, mut bits) = (0, 0);
+    for (block, part) in bytes.chunks(BLOCK).enumerate() {
+        let here = block * BLOCK..block * BLOCK + part.len();
+        let before = poison.map(|poison| &poison[here.clone()]);
+        if part == &own[here.clone()] || Some(part) == before {
             continue;
         }
-        for (at, byte) in part.iter().enumerate() {
-            if zeros && *byte == 0 || words.clone().any(|word| word[at] == *byte) {
-                continue;
+        for (at, byte) in here.zip(part) {
+            let may = *byte == own[at] || poison.is_some_and(|p| *byte == p[at] || *byte == 0);
+            if !may {
+                first.get_or_insert(at);
+                n += 1;
+                bits += (*byte ^ own[at]).count_ones();
             }
-            first.get_or_insert(i * 8 + at);
-            n += 1;
         }
+    }
+    if poison.is_some() && bits == 1 {
+        return None;
     }
     first.map(|first| (first, n))
 }

@@ -81,7 +81,8 @@ impl Fault {
 /// What is to be taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Undo {
-    /// Of a pair: what was lost stays lost.
+    /// Of a pair. No byte of a TCP connection is missing between others, so that one that has lost
+    /// some is reset.
     Mend(usize),
     /// Of a pair.
     Accept(usize),
@@ -107,13 +108,19 @@ impl Storm {
         }
     }
 
+    /// One in four is longer than a silence that is borne.
+    fn long(&mut self) -> Duration {
+        let most = *self.rng.pick(&[300, 300, 600, 2_000]);
+        Duration::from_millis(30 + self.rng.below(most))
+    }
+
     fn strike_between(&mut self, fault: Fault) -> bool {
         if self.between.is_empty() {
             return false;
         }
         let at = self.rng.below(self.between.len() as u64) as usize;
         let way = *self.rng.pick(&[Way::Up, Way::Down]);
-        let long = Duration::from_millis(50 + self.rng.below(1_800));
+        let long = self.long();
         let bytes = self.rng.below(100_000);
         let proxy = &self.between[at].proxy;
         let open = proxy.open();
@@ -171,7 +178,7 @@ impl Storm {
     async fn strike_process(&mut self, fault: Fault) -> bool {
         let at = self.rng.below(self.places.len() as u64) as usize;
         let now = Instant::now();
-        let long = now + Duration::from_millis(self.rng.below(1_800));
+        let long = now + self.long();
         let soon = now + Duration::from_millis(self.rng.below(400));
         let place = &mut self.places[at];
         let (Some(process), life) = (&mut place.process, place.seat.life) else {

@@ -10,7 +10,7 @@
 //! | `free MS` | waits until everything is back and quiet, so long at most | `@free TALLY`, `@stuck WHY` |
 //! | `bye` | shuts the node down | `@bye DRAINED` |
 //!
-//! What is wrong it says at once: `@wrong WHAT`.
+//! What is wrong it says at once, `@wrong WHAT`, and all the time what it has counted, `@tally TALLY`.
 
 use super::canary::{Canary, Of, Use};
 use super::rng::Rng;
@@ -31,8 +31,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 pub(crate) const VARIABLE: &str = "KVROOM_CHAOS_NODE";
 
 /// Bytes of a page in one layer; a room has up to [`MOST`] of them.
-const PAGE: u64 = 32 << 10;
-const MOST: u64 = 4;
+const PAGE: u64 = 16 << 10;
+const MOST: u64 = 6;
 const PAGES: u32 = 64;
 /// Rooms from one peer at once. More than its credit, so that some wait for that.
 const AT_ONCE: usize = 4;
@@ -177,6 +177,8 @@ async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
         loop {
             looks.canary.scan();
             looks.tell();
+            // Often: whoever is killed says nothing more.
+            say(format_args!("tally {}", looks.tally()));
             std::thread::sleep(Duration::from_millis(20));
         }
     });
@@ -217,7 +219,20 @@ impl Storm {
     }
 
     fn add(&self, what: impl Into<String>) {
-        *lock(&self.tally).entry(what.into()).or_default() += 1;
+        self.add_n(what, 1);
+    }
+
+    fn add_n(&self, what: impl Into<String>, n: u64) {
+        *lock(&self.tally).entry(what.into()).or_default() += n;
+    }
+
+    /// In words.
+    fn tally(&self) -> String {
+        let mut words = format!("looked={}", self.canary.looked_at());
+        for (what, n) in lock(&self.tally).iter() {
+            let _ = write!(words, " {}={n}", what.replace(' ', "_"));
+        }
+        words
     }
 
     /// Connects whenever there is no session.
@@ -368,7 +383,8 @@ impl Storm {
                 self.add("dropped");
                 return None;
             }
-            let n = (1 + rng.below(2)).min(total - place);
+            // Some are sent at once by the shard, and some by a lane.
+            let n = (1 + rng.below(4)).min(total - place);
             if !self.push(&room, id, attempt, place, n).await {
                 break;
             }
@@ -526,15 +542,10 @@ impl Storm {
                 }
                 self.canary.scan();
                 self.tell();
-                let mut tally = String::new();
-                for (what, n) in lock(&self.tally).iter() {
-                    let _ = write!(tally, "{}={n} ", what.replace(' ', "_"));
-                }
-                let looked = self.canary.looked_at();
-                say(format_args!(
-                    "free {tally}resumed={} lost={} quarantined={} looked={looked}",
-                    stats.sessions_resumed, stats.transports_lost, stats.rooms_quarantined
-                ));
+                self.add_n("resumed", stats.sessions_resumed);
+                self.add_n("lost", stats.transports_lost);
+                self.add_n("quarantined", stats.rooms_quarantined);
+                say(format_args!("free {}", self.tally()));
                 return;
             }
             if begun.elapsed() > patience {

@@ -16,7 +16,7 @@ use super::node::{Seat, VARIABLE};
 use super::rng::Rng;
 use crate::common::PATIENCE;
 use crate::common::process::Other;
-use crate::common::proxy::{Proxy, Way};
+use crate::common::proxy::{Act, Proxy, Way};
 use kvroom::actors::copy::plant::Plant;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -42,15 +42,38 @@ pub(crate) struct Plan {
 pub(crate) struct Report {
     /// Everything that is not as it must be.
     pub(crate) wrong: Vec<String>,
-    /// What the nodes counted that lived to the end.
+    /// What the nodes counted, in all their lives.
     pub(crate) tally: BTreeMap<String, u64>,
     pub(crate) faults: BTreeMap<&'static str, u64>,
+}
+
+impl Report {
+    /// What another one counted, too.
+    pub(crate) fn add(&mut self, other: Report) {
+        for (what, n) in other.tally {
+            *self.tally.entry(what).or_default() += n;
+        }
+        for (fault, n) in other.faults {
+            *self.faults.entry(fault).or_default() += n;
+        }
+    }
+
+    fn count(&mut self, tally: &str) {
+        for entry in tally.split(' ').skip(1) {
+            if let Some((what, n)) = entry.split_once('=') {
+                let n: u64 = n.parse().unwrap();
+                *self.tally.entry(what.to_owned()).or_default() += n;
+            }
+        }
+    }
 }
 
 /// One node, in whichever life.
 pub(crate) struct Place {
     pub(crate) seat: Seat,
     pub(crate) process: Option<Other>,
+    /// What its present life has counted, as it said last.
+    pub(crate) tally: String,
     pub(crate) stopped: bool,
     /// Its limits are lowered.
     pub(crate) limited: bool,
@@ -87,7 +110,9 @@ pub(crate) async fn run(plan: &Plan) -> Report {
             if let Some(fault) = deck.pop() {
                 storm.strike(fault).await;
             }
-            next = Instant::now() + Duration::from_millis(20 + storm.rng.below(250));
+            // The fewer there are, the more of them one fault strikes.
+            let gap = 50 + storm.rng.below(400);
+            next = Instant::now() + Duration::from_millis(gap * 4 / storm.places.len() as u64);
         }
         storm.listen();
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -120,6 +145,7 @@ impl Storm {
                     plant: plan.plant.filter(|_| index == 0),
                 },
                 process: None,
+                tally: String::new(),
                 stopped: false,
                 limited: false,
             });
@@ -143,6 +169,9 @@ impl Storm {
         place.seat.listen.clone_from(&other.address);
         place.seat.life += 1;
         place.process = Some(other);
+        let before = std::mem::take(&mut place.tally);
+        self.report.count(&before);
+        let place = &mut self.places[at];
         (place.stopped, place.limited) = (false, false);
     }
 
@@ -166,6 +195,9 @@ impl Storm {
         for place in &mut self.places {
             if let Some(process) = &mut place.process {
                 self.report.wrong.extend(process.said("@wrong"));
+                if let Some(tally) = process.said("@tally").pop() {
+                    place.tally = tally;
+                }
                 if process.has_ended() {
                     let name = place.seat.name();
                     self.report
@@ -236,12 +268,7 @@ impl Storm {
                 self.report.wrong.push(format!("{name}: {free}"));
                 continue;
             }
-            for entry in free.split(' ').skip(1) {
-                if let Some((what, n)) = entry.split_once('=') {
-                    let n: u64 = n.parse().unwrap();
-                    *self.report.tally.entry(what.to_owned()).or_default() += n;
-                }
-            }
+            self.report.count(&free);
             self.report.wrong.extend(process.said("@wrong"));
         }
         if !self.report.wrong.is_empty() {
@@ -260,15 +287,17 @@ impl Storm {
         }
     }
 
-    /// Everything between two nodes is as it was when they began.
+    /// What is between two nodes is as it was when they began.
     pub(crate) fn mend(&self, at: usize) {
         let proxy = &self.between[at].proxy;
         proxy.plan(|_| Vec::new());
         for link in proxy.open() {
-            for way in [Way::Up, Way::Down] {
-                link.delay(way, Duration::ZERO);
+            // Before it is healed: it may have been in a hole, too.
+            let lost = [Way::Up, Way::Down].iter().any(|way| link.swallows(*way));
+            match lost {
+                true => link.now(Way::Up, Act::Reset),
+                false => link.heal(),
             }
-            link.heal();
         }
     }
 }

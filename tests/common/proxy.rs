@@ -325,6 +325,12 @@ impl Link {
         lock(&self.state.ways)[way as usize].at.is_empty()
     }
 
+    /// Whether what comes this way is thrown away.
+    pub(crate) fn swallows(&self, way: Way) -> bool {
+        let mode = lock(&self.state.ways)[way as usize].mode;
+        matches!(mode, Mode::Swallow | Mode::Close)
+    }
+
     /// Whether one of its sockets is open.
     pub(crate) fn is_open(&self) -> bool {
         !*self.state.over.borrow()
