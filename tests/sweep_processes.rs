@@ -100,6 +100,62 @@ async fn an_abort_by_either_side_at_every_step_ends_both_and_returns_every_page(
     }
 }
 
+#[tokio::test]
+async fn an_abort_by_either_side_inside_every_piece_ends_both_and_waits_for_whoever_is_inside() {
+    let mut d = Decode::new(By::Shm, LONG).await;
+    for pieces in 0..PAGES * u64::from(LAYERS) {
+        for who in [Who::Decode, Who::Prefill] {
+            let (id, room) = d.receive().await;
+            d.bind(id, &room).await;
+            d.prefill.ask(&format!("hold {pieces}"), "@holding").await;
+            for place in 0..PAGES {
+                d.push(id, place).await;
+            }
+            d.prefill.ask("held", "@held").await;
+            d.abort(who, id, &room).await;
+            // The outcome does not wait; the memory does, for the lane inside its gate.
+            assert_eq!(code(&within(room.outcome()).await), Code::Requested);
+            settle(&[&d.side.node]).await;
+            assert!(
+                poll_once(room.released()).await.is_none(),
+                "{pieces} {who:?}"
+            );
+            d.prefill.ask("release", "@going").await;
+            let (_, there) = d.ends(id, room).await;
+            assert_eq!(there, "Requested", "{pieces} {who:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_abort_by_either_side_in_the_middle_of_every_frame_of_data_ends_both() {
+    let mut d = Decode::new(By::Tcp, LONG).await;
+    for quarter in 0..4 * PAGES {
+        for who in [Who::Decode, Who::Prefill] {
+            let (id, room) = d.receive().await;
+            d.bind(id, &room).await;
+            let data = d.data();
+            let bytes = quarter * BYTES * u64::from(LAYERS) / 4 + 100;
+            for link in &data {
+                link.after_more(Way::Down, bytes, Act::Stop);
+            }
+            for place in 0..PAGES {
+                d.push(id, place).await;
+            }
+            until("it stands", || data.iter().any(|l| l.has_acted(Way::Down))).await;
+            d.abort(who, id, &room).await;
+            assert_eq!(code(&within(room.outcome()).await), Code::Requested);
+            if who == Who::Decode {
+                // Nobody is inside its gate, whatever is on the wire.
+                until("its memory is back", || room.poll().released).await;
+            }
+            data.iter().for_each(|link| link.heal());
+            let (_, there) = d.ends(id, room).await;
+            assert_eq!(there, "Requested", "{quarter} {who:?}");
+        }
+    }
+}
+
 /// What happens to a frame of the control connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Harm {

@@ -259,7 +259,7 @@ impl Storm {
 }
 
 /// Sets a soft limit of a process.
-fn limit(pid: u32, what: &str) {
+pub(crate) fn limit(pid: u32, what: &str) {
     let done = Command::new("prlimit")
         .args(["--pid", &pid.to_string(), what])
         .status();

@@ -124,6 +124,17 @@ impl Decode {
         self.proxy.as_ref().unwrap()
     }
 
+    /// The connections that carry pages.
+    pub(crate) fn data(&self) -> Vec<Link> {
+        let mut links = self.proxy().open();
+        links.retain(|link| {
+            link.head(Way::Up)
+                .get(12)
+                .is_some_and(|message| *message != 0)
+        });
+        links
+    }
+
     pub(crate) fn next_id(&mut self) -> u64 {
         self.id += 1;
         self.id
