@@ -44,7 +44,8 @@ mod tests {
     }
 
     fn kept() -> Vec<(String, Vec<u8>)> {
-        let line = r#"{"timestamp": 7, "input_length": 513, "output_length": 2, "hash_ids": [4, 5]}"#;
+        let line =
+            r#"{"timestamp": 7, "input_length": 513, "output_length": 2, "hash_ids": [4, 5]}"#;
         let two = format!("{line}\n\n{}\n", line.replace("513", "1024"));
         vec![
             ("one".to_owned(), line.into()),

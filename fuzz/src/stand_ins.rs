@@ -14,6 +14,7 @@ pub(crate) mod process {
         Success,
     }
 
+    #[allow(dead_code)]
     pub(crate) struct Ended {
         pub(crate) end: End,
         pub(crate) output: String,

@@ -298,7 +298,8 @@ mod kept {
 
     pub(super) fn coverage() -> Seeds {
         // Behind the numbers, the kind and the tag.
-        let of = |landed: Coverage| payload(Some(Body::Quiesced { tag: tag(), landed })).split_off(73);
+        let of =
+            |landed: Coverage| payload(Some(Body::Quiesced { tag: tag(), landed })).split_off(73);
         let with = |a: Vec<u8>, b: Vec<u8>| {
             let len = |x: &[u8]| (x.len() as u16).to_le_bytes();
             [&len(&a)[..], &a, &len(&b), &b, &[0; 10]].concat()
@@ -321,7 +322,17 @@ mod kept {
             seeds.push((name, [&[setup][..], &genuine].concat()));
         }
         let damaged = [1, handshake_step::GENUINE, handshake_step::DAMAGED, 9, 0, 1];
-        let cut = [5, handshake_step::CUT, 5, 0, handshake_step::CUT, 2, 0, 0, 0];
+        let cut = [
+            5,
+            handshake_step::CUT,
+            5,
+            0,
+            handshake_step::CUT,
+            2,
+            0,
+            0,
+            0,
+        ];
         let calls = [4, handshake_step::CALL, 2, 0, handshake_step::CALL, 2];
         let data = &greeting()[1].1[4..];
         let first = [
@@ -333,12 +344,12 @@ mod kept {
             ("damaged", damaged.into()),
             ("cut", cut.into()),
             ("calls", calls.into()),
-            ("raw", vec![0, handshake_step::RAW, 4, b'G', b'E', b'T', b' ']),
-            ("data", first.concat()),
             (
-                "framed",
-                vec![6, 0, handshake_step::FRAMED, 3, 0, 1, 2, 3],
+                "raw",
+                vec![0, handshake_step::RAW, 4, b'G', b'E', b'T', b' '],
             ),
+            ("data", first.concat()),
+            ("framed", vec![6, 0, handshake_step::FRAMED, 3, 0, 1, 2, 3]),
         ]));
         seeds
     }
@@ -401,10 +412,7 @@ mod kept {
             fate: Fate::Landed,
         };
         named([
-            (
-                "data",
-                [&[1][..], &frame().encode(), &claim, &end].concat(),
-            ),
+            ("data", [&[1][..], &frame().encode(), &claim, &end].concat()),
             ("ack", [&[0][..], &ack.encode(), &end].concat()),
             ("alive", [&[0][..], &Header::alive(), &end].concat()),
         ])
@@ -421,11 +429,32 @@ mod kept {
         let header = [&[1, 64][..], &frame().encode(), &[stream_step::ALIVE, 9]].concat();
         named([
             ("whole", [&start[..], &whole, &summed, &void].concat()),
-            ("closed", [&start[..], &whole, &close, &late, &summed].concat()),
+            (
+                "closed",
+                [&start[..], &whole, &close, &late, &summed].concat(),
+            ),
             ("ahead", header),
             (
                 "header",
-                vec![0, 0, stream_step::HEADER, 0, 0, 1, 0, 1, 16, 0, 4, 0, 1, 2, 3, 4, 20],
+                vec![
+                    0,
+                    0,
+                    stream_step::HEADER,
+                    0,
+                    0,
+                    1,
+                    0,
+                    1,
+                    16,
+                    0,
+                    4,
+                    0,
+                    1,
+                    2,
+                    3,
+                    4,
+                    20,
+                ],
             ),
             (
                 "others",
@@ -436,10 +465,22 @@ mod kept {
 
     pub(super) fn ring() -> Seeds {
         named([
-            ("read", vec![0, 100, 0, 6, 40, 0, 6, 0, 1, 9, 1, 0, 5, 0, 6, 3, 0]),
-            ("write", vec![8, 0, 1, 2, 0, 1, 8, 0xFF, 0xFF, 8, 0, 1, 2, 9, 0, 8, 1, 0]),
-            ("bytes", vec![4, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 8, 0, 6, 8, 0]),
-            ("back", vec![0, 100, 0, 6, 9, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 6, 9, 0]),
+            (
+                "read",
+                vec![0, 100, 0, 6, 40, 0, 6, 0, 1, 9, 1, 0, 5, 0, 6, 3, 0],
+            ),
+            (
+                "write",
+                vec![8, 0, 1, 2, 0, 1, 8, 0xFF, 0xFF, 8, 0, 1, 2, 9, 0, 8, 1, 0],
+            ),
+            (
+                "bytes",
+                vec![4, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 8, 0, 6, 8, 0],
+            ),
+            (
+                "back",
+                vec![0, 100, 0, 6, 9, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 6, 9, 0],
+            ),
             ("far", vec![1, 1, 0, 5, 0, 0, 0, 0, 0, 6, 9, 0]),
         ])
     }
@@ -458,9 +499,33 @@ mod kept {
             // Opened, entered by the writer, closed, left, finished.
             (
                 "owner",
-                vec![1, 0, 1, 0, 2, 1, 0, 2, 0, 3, 0, 1, 0, 1 | 0x80, 5, 3, 0, 0, 4, 0],
+                vec![
+                    1,
+                    0,
+                    1,
+                    0,
+                    2,
+                    1,
+                    0,
+                    2,
+                    0,
+                    3,
+                    0,
+                    1,
+                    0,
+                    1 | 0x80,
+                    5,
+                    3,
+                    0,
+                    0,
+                    4,
+                    0,
+                ],
             ),
-            ("taken", vec![1, 0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 1, 5]),
+            (
+                "taken",
+                vec![1, 0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 1, 5],
+            ),
             ("writer", vec![2, 0, 5, 0, 2, 0, 0, 1, 0, 5, 2, 0, 1, 4, 5]),
         ])
     }

@@ -64,9 +64,9 @@ fn seal(bytes: &mut [u8]) {
 fn pieces(frame: &Data, feed: &mut Feed<'_>) {
     let layers = u32::from(feed.byte())..feed.u32();
     let (places, cell) = (feed.u32(), feed.u64().max(1));
-    let first = frame.check();
-    let second = frame.check_against(layers.clone(), places, cell);
-    if let (Err(what), _) | (_, Err(what)) = (&first, &second) {
+    // In this order: the second one relies on the first.
+    let checked = frame.check();
+    if let Err(what) = checked.and_then(|()| frame.check_against(layers.clone(), places, cell)) {
         assert!(!what.is_empty());
         return;
     }
@@ -266,7 +266,9 @@ impl Node {
             crc: how & 1 != 0,
         };
         let fill = feed.byte();
-        let payload: Vec<u8> = (0..data.length).map(|i| fill.wrapping_add(i as u8)).collect();
+        let payload: Vec<u8> = (0..data.length)
+            .map(|i| fill.wrapping_add(i as u8))
+            .collect();
         let valid = how & 2 == 0;
         let sum = if how & 4 == 0 {
             crc32c::crc32c(&payload)

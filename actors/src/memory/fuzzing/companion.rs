@@ -217,7 +217,10 @@ fn held(file: &fs::File, pool: &Path) -> Vec<(u32, u64)> {
     let mut inside: HashMap<u64, Vec<u64>> = HashMap::new();
     for place in 0..MAX_TABLES {
         let at = TABLES + place * TABLE_WORDS;
-        let Ok(entry) = (at..at + TABLE_WORDS).map(word).collect::<Result<Vec<_>, _>>() else {
+        let Ok(entry) = (at..at + TABLE_WORDS)
+            .map(word)
+            .collect::<Result<Vec<_>, _>>()
+        else {
             continue;
         };
         let table = fs::read(named(pool, &format!(".gates-{}", entry[1])));
@@ -240,7 +243,9 @@ fn held(file: &fs::File, pool: &Path) -> Vec<(u32, u64)> {
     });
     // A number that is in two gates is not one that a node gave.
     owners
-        .filter(|(_, owner)| *owner != 0 && matches!(inside.get(owner).map(Vec::as_slice), Some([n]) if *n > 0))
+        .filter(|(_, owner)| {
+            *owner != 0 && matches!(inside.get(owner).map(Vec::as_slice), Some([n]) if *n > 0)
+        })
         .collect()
 }
 
@@ -271,6 +276,9 @@ fn attach(pool: &Path, held: &[(u32, u64)]) {
     }
     let freed = attached.look_again(&holders);
     assert_eq!(attached.quarantined().len(), waiting.len() - freed);
-    assert!(held.iter().all(|(page, _)| holders.acquire_write(&[*page]).is_err()));
+    assert!(
+        held.iter()
+            .all(|(page, _)| holders.acquire_write(&[*page]).is_err())
+    );
     attached.reserve_claims(attached.first_claim());
 }

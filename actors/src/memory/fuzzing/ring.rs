@@ -117,7 +117,11 @@ fn run(theirs: &SharedMemory, data: &[u8]) {
 /// Mostly short.
 fn length(feed: &mut Feed<'_>) -> usize {
     let n = usize::from(feed.u16());
-    if n >= 0xFF00 { RING_BYTES + (n & 0xFF) } else { n }
+    if n >= 0xFF00 {
+        RING_BYTES + (n & 0xFF)
+    } else {
+        n
+    }
 }
 
 /// These bytes are those of the ring from `read` on.

@@ -197,7 +197,11 @@ impl Here {
                 // A dialer's Mac is all that may follow its Hello; an acceptor's comes with `Known`.
                 let known = matches!(step, Ok(Step::Known(_)));
                 let keyed = usize::from(self.setup & 1);
-                let most = 1 + if self.setup & 4 != 0 || known { keyed } else { 0 };
+                let most = 1 + if self.setup & 4 != 0 || known {
+                    keyed
+                } else {
+                    0
+                };
                 assert!(self.told <= most, "a stranger was told {}", self.told);
             }
             match step {
@@ -289,10 +293,7 @@ impl Here {
                 self.over = true;
             }
             Err(error) => {
-                assert!(
-                    matches!(error, HandshakeError::Misused { .. }),
-                    "{error:?}"
-                );
+                assert!(matches!(error, HandshakeError::Misused { .. }), "{error:?}");
                 assert_eq!(
                     (self.out.len(), self.handshake.waits_for()),
                     (said, waits_for)

@@ -356,10 +356,7 @@ fn claim(tag: ClaimTag, feed: &mut Feed<'_>) -> Claim {
     };
     let (skip, total) = match how >> 4 & 3 {
         0 => (feed.u64(), feed.u64()),
-        _ => (
-            u64::from(feed.byte() & 31),
-            u64::from(feed.byte()),
-        ),
+        _ => (u64::from(feed.byte() & 31), u64::from(feed.byte())),
     };
     Claim {
         tag,
@@ -394,10 +391,7 @@ fn layout(name: &str, kind: PoolKind) -> PoolLayout {
 
 /// Whether a claim can be served; what can be, names only what there is.
 fn serve(claim: &Claim) {
-    let (kv, aux) = (
-        layout("kv", PoolKind::Kv),
-        layout("aux", PoolKind::Aux),
-    );
+    let (kv, aux) = (layout("kv", PoolKind::Kv), layout("aux", PoolKind::Aux));
     let other = PoolLayout {
         layers: 4,
         ..kv.clone()

@@ -21,7 +21,10 @@ pub(crate) fn results(data: &[u8]) {
         output: String::from_utf8_lossy(output).into_owned(),
         errors: String::new(),
     };
-    for run in [parse::peer(&task, &ended), parse::kvroom("tcp", &task, &ended)] {
+    for run in [
+        parse::peer(&task, &ended),
+        parse::kvroom("tcp", &task, &ended),
+    ] {
         assert!(run.values.iter().all(|(_, value)| value.is_finite()));
         assert!(!run.values.is_empty() || run.problem.is_some());
         assert!(!run.problem.is_some_and(|why| why.chars().count() > 201));
