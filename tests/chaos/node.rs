@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `peer NAME ADDRESS` | connects, and again whenever there is no session | |
 //! | `calm` | starts no room any more but fresh ones | |
+//! | `abort-all` | aborts every room that there is | |
 //! | `fresh NAME` | receives a room from that peer | `@fresh NAME done`, `@fresh NAME WHY` |
 //! | `no-fit BYTES` | tries to add pools that do not fit | `@no-fit refused`, `@no-fit WHAT` |
 //! | `free MS` | waits until everything is back and quiet, so long at most | `@free TALLY`, `@stuck WHY` |
@@ -19,7 +20,7 @@ use crate::common::{PATIENCE, TOKENS, kv};
 use kvroom::actors::copy::plant::Plant;
 use kvroom::{
     Chunk, Code, Deadlines, EarlyClaim, Limits, Net, Node, Outcome, Peer, PeerState, Pool,
-    PoolLayout, RoomId, SendRoom,
+    PoolLayout, RoomId, SendRoom, Which,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -193,6 +194,9 @@ async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
                 lock(&storm.dials).insert(name, address);
             }
             "calm" => storm.calm.store(true, Ordering::SeqCst),
+            "abort-all" => {
+                storm.node.abort_where(Which::All, "everything ends").await;
+            }
             "fresh" => {
                 tokio::spawn(Arc::clone(&storm).fresh(words[1].to_owned()));
             }
