@@ -77,7 +77,7 @@ async fn every_page_is_its_owners_whatever_happens_to_processes_and_networks_and
     );
     // At least one round of each number of nodes.
     let rounds = (seconds / 60).max(1) * 4;
-    let mut all = Report::default();
+    let (mut all, mut deck) = (Report::default(), Vec::new());
     for round in 0..rounds {
         let seed = seed + round / 4;
         let _replay = Replay { seed, seconds };
@@ -86,15 +86,15 @@ async fn every_page_is_its_owners_whatever_happens_to_processes_and_networks_and
         // One at least shares no memory, so that there is a network.
         let mut shared: Vec<bool> = (0..nodes).map(|i| i != 0 && rng.percent(65)).collect();
         rng.shuffle(&mut shared);
-        let report = run(&Plan {
+        let plan = Plan {
             seed: rng.next(),
             shared: shared.clone(),
             time: Duration::from_millis(seconds * 1_000 / rounds),
             faults: true,
             plant: None,
             patience: PATIENCE,
-        })
-        .await;
+        };
+        let report = run(&plan, &mut deck).await;
         println!("seed {seed}, {nodes} nodes, shared {shared:?}: {report:?}");
         assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
         all.add(report);
@@ -111,15 +111,15 @@ async fn every_page_is_its_owners_whatever_happens_to_processes_and_networks_and
 
 /// A storm without faults, in which the lanes of one node do something wrong.
 async fn planted(shared: bool, plant: Plant) -> Report {
-    let report = run(&Plan {
+    let plan = Plan {
         seed: 7,
         shared: vec![shared; 2],
         time: Duration::from_secs(10),
         faults: false,
         plant: Some(plant),
         patience: Duration::from_secs(2),
-    })
-    .await;
+    };
+    let report = run(&plan, &mut Vec::new()).await;
     println!("{plant:?}, shared {shared}: {report:?}");
     report
 }
@@ -163,15 +163,15 @@ async fn storms_over_a_bad_network_when_inside() {
         }
         n
     });
-    let report = run(&Plan {
+    let plan = Plan {
         seed,
         shared: vec![false, true, true],
         time,
         faults: true,
         plant: None,
         patience: PATIENCE,
-    })
-    .await;
+    };
+    let report = run(&plan, &mut Vec::new()).await;
     let tc = Command::new("tc")
         .args(["-s", "qdisc", "show", "dev", "lo"])
         .output();

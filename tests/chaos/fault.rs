@@ -99,8 +99,8 @@ pub(crate) enum Undo {
 }
 
 impl Storm {
-    /// Does it somewhere.
-    pub(crate) async fn strike(&mut self, fault: Fault) {
+    /// Does it somewhere, if it can be done there now.
+    pub(crate) async fn strike(&mut self, fault: Fault) -> bool {
         let struck = match fault {
             Fault::Kill | Fault::Stop | Fault::Files | Fault::Memory | Fault::AbortAll => {
                 self.strike_process(fault).await
@@ -110,6 +110,7 @@ impl Storm {
         if struck {
             *self.report.faults.entry(fault.name()).or_default() += 1;
         }
+        struck
     }
 
     /// One in four is longer than a silence that is borne.

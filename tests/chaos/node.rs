@@ -4,7 +4,7 @@
 //! | Line | What it does | What it answers |
 //! |---|---|---|
 //! | `peer NAME ADDRESS` | connects, and again whenever there is no session | |
-//! | `calm` | starts no room any more but fresh ones | |
+//! | `calm` | starts no room any more but fresh ones | `@calm` |
 //! | `abort-all` | aborts every room that there is | |
 //! | `fresh NAME` | receives a room from that peer | `@fresh NAME done`, `@fresh NAME WHY` |
 //! | `no-fit BYTES` | tries to add pools that do not fit | `@no-fit refused`, `@no-fit WHAT` |
@@ -193,7 +193,10 @@ async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
                 let (name, address) = (words[1].to_owned(), words[2].to_owned());
                 lock(&storm.dials).insert(name, address);
             }
-            "calm" => storm.calm.store(true, Ordering::SeqCst),
+            "calm" => {
+                storm.calm.store(true, Ordering::SeqCst);
+                say("calm");
+            }
             "abort-all" => {
                 storm.node.abort_where(Which::All, "everything ends").await;
             }
