@@ -566,7 +566,7 @@ impl Storm {
 }
 
 /// Ends that these faults can have. No other code is an honest end here.
-const MAY_BE: [Code; 12] = [
+const MAY_BE: [Code; 13] = [
     Code::Requested,
     Code::HandleDropped,
     Code::PeerLost,
@@ -576,6 +576,8 @@ const MAY_BE: [Code; 12] = [
     Code::Stalled,
     Code::EarlyClaimExpired,
     Code::CopyFailed,
+    // A receiver that was stopped between closing its gate and saying why.
+    Code::CopyRefused,
     Code::RouteFenced,
     Code::Rejected,
     Code::LimitReached,
