@@ -4,7 +4,8 @@
 //! | Line | What it does | What it answers |
 //! |---|---|---|
 //! | `peer NAME ADDRESS` | connects, and again whenever there is no session | |
-//! | `calm` | starts no room any more but fresh ones | |
+//! | `calm` | starts no room any more but fresh ones | `@calm` |
+//! | `abort-all` | aborts every room that there is | |
 //! | `fresh NAME` | receives a room from that peer | `@fresh NAME done`, `@fresh NAME WHY` |
 //! | `no-fit BYTES` | tries to add pools that do not fit | `@no-fit refused`, `@no-fit WHAT` |
 //! | `free MS` | waits until everything is back and quiet, so long at most | `@free TALLY`, `@stuck WHY` |
@@ -19,7 +20,7 @@ use crate::common::{PATIENCE, TOKENS, kv};
 use kvroom::actors::copy::plant::Plant;
 use kvroom::{
     Chunk, Code, Deadlines, EarlyClaim, Limits, Net, Node, Outcome, Peer, PeerState, Pool,
-    PoolLayout, RoomId, SendRoom,
+    PoolLayout, RoomId, SendRoom, Which,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -192,7 +193,13 @@ async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
                 let (name, address) = (words[1].to_owned(), words[2].to_owned());
                 lock(&storm.dials).insert(name, address);
             }
-            "calm" => storm.calm.store(true, Ordering::SeqCst),
+            "calm" => {
+                storm.calm.store(true, Ordering::SeqCst);
+                say("calm");
+            }
+            "abort-all" => {
+                storm.node.abort_where(Which::All, "everything ends").await;
+            }
             "fresh" => {
                 tokio::spawn(Arc::clone(&storm).fresh(words[1].to_owned()));
             }
@@ -559,7 +566,7 @@ impl Storm {
 }
 
 /// Ends that these faults can have. No other code is an honest end here.
-const MAY_BE: [Code; 12] = [
+const MAY_BE: [Code; 13] = [
     Code::Requested,
     Code::HandleDropped,
     Code::PeerLost,
@@ -569,6 +576,8 @@ const MAY_BE: [Code; 12] = [
     Code::Stalled,
     Code::EarlyClaimExpired,
     Code::CopyFailed,
+    // A receiver that was stopped between closing its gate and saying why.
+    Code::CopyRefused,
     Code::RouteFenced,
     Code::Rejected,
     Code::LimitReached,
