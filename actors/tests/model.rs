@@ -30,3 +30,6 @@ mod plants;
 mod random;
 #[path = "model/several.rs"]
 mod several;
+#[cfg(debug_assertions)]
+#[path = "model/stories.rs"]
+mod stories;

@@ -29,5 +29,7 @@ pub(crate) mod request;
 pub(crate) mod shared;
 pub(crate) mod size;
 pub(crate) mod steps;
+#[cfg(debug_assertions)]
+pub(crate) mod story_text;
 pub(crate) mod truth;
 pub(crate) mod world;

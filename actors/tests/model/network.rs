@@ -96,6 +96,12 @@ impl Link {
             .filter_map(|(step, can)| can.then_some(step))
     }
 
+    /// Frames on their way to this side, of the session that it has.
+    pub(crate) fn under_way(&self, side: Side) -> impl Iterator<Item = &Frame> {
+        let pipe = self.pipes.get(&self.ends[side].generation);
+        pipe.into_iter().flat_map(move |pipe| &pipe.to[side])
+    }
+
     /// Whether a caller may connect from this side: there is no session.
     pub(crate) fn can_connect(&self, side: Side) -> bool {
         let [a, b] = &self.ends;

@@ -342,7 +342,7 @@ impl<L, W, A> ShardCore<L, W, A> {
         let Some(l) = self.lives.get_mut(&life) else {
             return;
         };
-        if l.summing {
+        if l.summing && !crate::switched!(ReleaseWhileSumming) {
             return;
         }
         let Some(proof) = l.custody.quiet() else {

@@ -80,8 +80,7 @@ impl<L, W, A> ShardCore<L, W, A> {
         out.push(Output::Spawn { life, room });
         self.first_effects(life, effects, out);
         if name == Role::Sender {
-            if let Some(reason) = self.aborted_early.get(&key) {
-                let reason = reason.clone();
+            if let Some(reason) = self.early_abort_of(key) {
                 out.push(Output::ToRoom {
                     life,
                     event: Event::Abort(reason),

@@ -1,0 +1,223 @@
+//! A counter-example as a story that people can read: who does what, and what came of it.
+//!
+//! ```text
+//!   actions ─▶ replayed ─▶ "3. decode receives Bound of claim 1"      what the action is
+//!                          "   prefill posts pages 0..4 of claim 1"   what is different after it
+//! ```
+
+use super::network::{RECEIVER, SENDER, Step};
+use super::plane::Job;
+use super::world::{Action, World, node_at};
+use kvroom_actors::peer::message::{Body, ClaimTag};
+use kvroom_actors::room::{JobSpec, Outcome};
+use std::fmt::{Debug, Write as _};
+
+/// The story of these actions, with what is wrong at its end.
+pub(crate) fn tell(mut world: World, actions: &[Action], ending: &str) -> String {
+    let mut text = String::new();
+    for (i, action) in actions.iter().enumerate() {
+        let mut next = world.clone();
+        next.apply(action);
+        let _ = writeln!(text, "{:>2}. {}", i + 1, deed(&world, action));
+        for change in changes(&world, &next, action) {
+            let _ = writeln!(text, "      {change}");
+        }
+        world = next;
+    }
+    let _ = write!(text, "BROKEN in {} steps: {ending}", actions.len());
+    text
+}
+
+/// What a node is called.
+fn who(world: &World, node: usize) -> String {
+    match (node, world.nodes.len()) {
+        (0, _) => "prefill".into(),
+        (_, 2) => "decode".into(),
+        (node, _) => format!("decode {}", node - 1),
+    }
+}
+
+fn deed(world: &World, action: &Action) -> String {
+    let name = |node: usize| who(world, node);
+    let copy = |at: usize| copy(&world.plane.jobs[at]);
+    match action {
+        Action::Start(node) => {
+            let attempt = world.started[*node];
+            let (call, with) = match node {
+                0 if world.size.prepared => ("send", ", pushes all chunks and finishes"),
+                0 => ("send", ""),
+                _ => ("receive", ""),
+            };
+            format!("{} calls {call}(42, attempt {attempt}){with}", name(*node))
+        }
+        Action::Push(_, which) => {
+            let (from, to) = world.size.chunks[*which];
+            format!("prefill pushes its pages {from}..{to}")
+        }
+        Action::Finish(_) => "prefill finishes".into(),
+        Action::Abort(node, _) => format!("{} aborts", name(*node)),
+        Action::Core(node) => {
+            let input = world.nodes[*node].inbox.front();
+            let input = input.map(word).unwrap_or_default();
+            format!("the supervisor of {} takes up {input}", name(*node))
+        }
+        Action::Room(node) => {
+            let event = world.nodes[*node].mail.front();
+            let event = event.map(|(_, e)| e.name()).unwrap_or_default();
+            format!("the room of {} takes up {event}", name(*node))
+        }
+        Action::Link(i, side, step) => link(world, *i, *side, *step),
+        Action::Enter(at) => format!("a lane begins with {}", copy(*at)),
+        Action::Land(at) => format!("{} lands", copy(*at)),
+        Action::Fail(at) => format!("{} fails", copy(*at)),
+        Action::Sum(node, _) => format!("{} has summed its pages", name(*node)),
+        Action::Clock(node, _, timer) => {
+            format!("the {timer:?} clock of {} runs out", name(*node))
+        }
+        Action::EarlyClock(tag) => format!("prefill has waited too long to serve {}", claim(*tag)),
+        Action::Panic(node, _) => format!("the room of {} panics", name(*node)),
+    }
+}
+
+fn link(world: &World, i: usize, side: usize, step: Step) -> String {
+    let link = &world.links[i];
+    let me = who(world, node_at(i, side));
+    match step {
+        Step::Command => {
+            let command = link.ends[side].commands.front();
+            let command = command.map(word).unwrap_or_default();
+            format!("the session of {me} takes up {command}")
+        }
+        Step::Flush => format!("the session of {me} writes to the wire"),
+        Step::Deliver => {
+            let frame = link.under_way(side).next();
+            let body = frame.and_then(|f| f.body.as_ref());
+            format!(
+                "{me} receives {}",
+                body.map_or("an acknowledgement".into(), said)
+            )
+        }
+        Step::Closed => format!("{me} finds the connection closed, and gives its session up"),
+        Step::Reset => format!("the connection of {me} breaks"),
+        Step::Resume => "both greet each other on a new connection, and resume".into(),
+        Step::GiveUp => format!("{me} gives its session up"),
+        Step::Attach => format!("{me} begins a new session"),
+    }
+}
+
+/// What is different after an action, as far as people care.
+fn changes(before: &World, after: &World, action: &Action) -> Vec<String> {
+    let mut all = Vec::new();
+    for (tag, gate) in &after.plane.gates {
+        let was = before.plane.gates.get(tag);
+        let owner = who(after, gate.node);
+        if was.is_none() {
+            all.push(format!("{owner} opens the gate of {}", claim(*tag)));
+        }
+        if gate.closed && !was.is_some_and(|g| g.closed) {
+            let inside = match gate.inside {
+                0 => "nobody is inside",
+                _ => "a writer is inside",
+            };
+            all.push(format!(
+                "{owner} closes the gate of {}: {inside}",
+                claim(*tag)
+            ));
+        }
+    }
+    for (i, link) in after.links.iter().enumerate() {
+        for side in [SENDER, RECEIVER] {
+            let read = usize::from(*action == Action::Link(i, side, Step::Deliver));
+            let old = before.links[i].under_way(side).count() - read;
+            let bodies = link
+                .under_way(side)
+                .skip(old)
+                .filter_map(|f| f.body.as_ref());
+            let sender = who(after, node_at(i, 1 - side));
+            all.extend(bodies.map(|body| format!("{sender} sends {}", said(body))));
+        }
+    }
+    let is = |a: &Job, b: &Job| (a.claim, a.no, a.told) == (b.claim, b.no, b.told);
+    for job in &after.plane.jobs {
+        if !before.plane.jobs.iter().any(|j| is(j, job)) {
+            all.push(format!("prefill posts {}", copy(job)));
+        }
+    }
+    let landed = matches!(action, Action::Land(_) | Action::Fail(_));
+    for job in before.plane.jobs.iter().filter(|_| !landed) {
+        if !after.plane.jobs.iter().any(|j| is(j, job)) {
+            let why = if job.cancelled {
+                "cancelled"
+            } else {
+                "refused by the gate"
+            };
+            all.push(format!("{} is {why}", copy(job)));
+        }
+    }
+    for ((node, life), story) in &after.truth.stories {
+        let was = before.truth.stories.get(&(*node, *life));
+        let name = format!("{} (attempt {})", who(after, *node), story.key.attempt);
+        if let Some(outcome) = &story.outcome
+            && !was.is_some_and(|w| w.outcome.is_some())
+        {
+            all.push(match outcome {
+                Outcome::Done => format!("{name} is told: Done"),
+                Outcome::Aborted(reason) => format!("{name} is told: Aborted, {:?}", reason.code),
+            });
+        }
+        if story.returned && !was.is_some_and(|w| w.returned) {
+            all.push(format!("{name} has its leases back"));
+        }
+    }
+    for broken in after.truth.broken.difference(&before.truth.broken) {
+        all.push(format!("!! {broken:?}"));
+    }
+    all
+}
+
+fn copy(job: &Job) -> String {
+    match &job.spec {
+        JobSpec::Pages { to, pages, .. } => {
+            format!(
+                "the copy of pages {to}..{} of {}",
+                to + pages,
+                claim(job.claim)
+            )
+        }
+        JobSpec::Aux => format!("the copy of the aux row of {}", claim(job.claim)),
+    }
+}
+
+fn claim(tag: ClaimTag) -> String {
+    format!("claim {}", tag.id.number.0)
+}
+
+fn said(body: &Body) -> String {
+    match (body, body.tag()) {
+        (Body::Claim(asked), _) => {
+            let tag = asked.tag;
+            format!("{} for room 42, attempt {}", capital(tag), tag.room.attempt)
+        }
+        (
+            Body::Progress {
+                posted, written, ..
+            },
+            Some(tag),
+        ) => {
+            format!("Progress of {}: {written} of {posted} bytes", claim(tag))
+        }
+        (body, Some(tag)) => format!("{} of {}", body.name(), claim(tag)),
+        (Body::Credit { claims }, None) => format!("Credit for {claims}"),
+        (body, None) => body.name().into(),
+    }
+}
+
+fn capital(tag: ClaimTag) -> String {
+    format!("Claim {}", tag.id.number.0)
+}
+
+/// The first word of what something is.
+fn word(thing: &impl Debug) -> String {
+    let text = format!("{thing:?}");
+    text.chars().take_while(|c| c.is_alphanumeric()).collect()
+}
