@@ -48,7 +48,8 @@ impl Model for OneRoom {
         fn all(world: &World, done: bool) -> bool {
             let stories = &world.truth.stories;
             world.is_empty()
-                && stories.len() == world.nodes.len() * (world.size.attempts * world.size.rooms) as usize
+                && stories.len()
+                    == world.nodes.len() * (world.size.attempts * world.size.rooms) as usize
                 && stories
                     .values()
                     .all(|s| (s.outcome == Some(Outcome::Done)) == done)
@@ -69,9 +70,10 @@ impl Model for OneRoom {
             Property::always("S8: no room is harmed by another", |_, w| {
                 kept(w, Broken::S8HarmedByAnother)
             }),
-            Property::always("S10: a sender is done only when its receivers are", |_, w| {
-                kept(w, Broken::SenderDoneAlone)
-            }),
+            Property::always(
+                "S10: a sender is done only when its receivers are",
+                |_, w| kept(w, Broken::SenderDoneAlone),
+            ),
             Property::always("a leg is told its end once", |_, w| {
                 kept(w, Broken::ToldTwice)
             }),
