@@ -222,6 +222,11 @@ impl Link {
             return;
         };
         let (to_receiver, to_sender) = (sender.received(), receiver.received());
+        let short = u64::from(size.plant == Some(Plant::ResumedTooShort));
+        let (to_receiver, to_sender) = (
+            to_receiver.saturating_sub(short),
+            to_sender.saturating_sub(short),
+        );
         let too_far =
             size.plant == Some(Plant::ResumedTooFar) && sender.resume(to_sender + 1).is_ok();
         let resumed = too_far || sender.resume(to_sender).is_ok();
