@@ -47,8 +47,7 @@ impl Model for OneRoom {
         }
         fn all(world: &World, done: bool) -> bool {
             let stories = &world.truth.stories;
-            stories.len()
-                    == world.nodes.len() * (world.size.attempts * world.size.rooms) as usize
+            stories.len() == world.nodes.len() * (world.size.attempts * world.size.rooms) as usize
                 && stories
                     .values()
                     .all(|s| (s.outcome == Some(Outcome::Done)) == done)
