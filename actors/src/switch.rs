@@ -160,8 +160,6 @@ mod on {
         LostSessionKeepsRooms,
         /// The aborts of draining claims are not said again in the next session.
         AbortNotSentAgain,
-        /// Claims that wait for their `send` outlive the session they came in.
-        EarlyClaimsOutliveSession,
         /// A resumed session does not send again what the last transport lost.
         NotSentAgain,
 

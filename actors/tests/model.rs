@@ -7,7 +7,10 @@
 //! ```text
 //!   exhaustive.rs   every order of everything, within small sizes
 //!   planes.rs       the same over each kind of plane
+//!   mortals.rs      processes die, are stopped, begin again
+//!   liveness.rs     from everywhere the ends can be reached
 //!   plants.rs       bugs put in on purpose: each must be found
+//!   several.rs      two rooms on a route, fan-in, fan-out
 //!   random.rs       long walks in larger worlds, then a healing
 //! ```
 
@@ -18,12 +21,18 @@ mod model;
 
 #[path = "model/exhaustive.rs"]
 mod exhaustive;
+#[path = "model/liveness.rs"]
+mod liveness;
+#[path = "model/mortals.rs"]
+mod mortals;
 #[path = "model/planes.rs"]
 mod planes;
 #[path = "model/plants.rs"]
 mod plants;
 #[path = "model/random.rs"]
 mod random;
+#[path = "model/several.rs"]
+mod several;
 #[cfg(debug_assertions)]
 #[path = "model/stories.rs"]
 mod stories;

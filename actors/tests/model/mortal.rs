@@ -291,7 +291,10 @@ impl World {
         let pages = self.truth.places.iter().filter(|(_, h)| h.quarantined);
         let mut pages = pages.filter(|((n, ..), _)| self.runs(*n));
         self.nodes.iter().all(lives)
-            && self.nodes.iter().all(|n| n.inbox.is_empty() && n.mail.is_empty())
+            && self
+                .nodes
+                .iter()
+                .all(|n| n.inbox.is_empty() && n.mail.is_empty())
             && pages.all(|((n, p, at), _)| {
                 let gates = self.plane.gates.iter();
                 let mut of = gates.filter(|(_, g)| (g.node, g.pool, g.place) == (*n, *p, *at));

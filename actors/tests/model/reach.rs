@@ -31,6 +31,15 @@ pub(crate) enum Class {
     Fault,
 }
 
+/// All of them.
+pub(crate) const EVERY: &[Class] = &[
+    Class::Fair,
+    Class::Call,
+    Class::Healing,
+    Class::Deadline,
+    Class::Abort,
+    Class::Fault,
+];
 /// What may be counted on, with time.
 pub(crate) const PROGRESS: &[Class] = &[Class::Fair, Class::Call, Class::Healing, Class::Deadline];
 /// The same for who does not wait for a clock.
@@ -52,6 +61,11 @@ pub(crate) struct Graph {
 
 impl Graph {
     pub(crate) fn of(model: &OneRoom) -> Graph {
+        Graph::within(model, EVERY)
+    }
+
+    /// What actions of these classes alone can bring about.
+    pub(crate) fn within(model: &OneRoom, classes: &[Class]) -> Graph {
         let properties = model.properties();
         let sometimes = properties.iter();
         let sometimes = sometimes.filter(|p| p.expectation == Expectation::Sometimes);
@@ -78,7 +92,8 @@ impl Graph {
                     graph.broken = Some((p.name, graph.story(at)));
                 }
             }
-            for (action, class) in actions(world) {
+            let next = actions(world).into_iter();
+            for (action, class) in next.filter(|(_, class)| classes.contains(class)) {
                 let next = after(&graph.worlds[at as usize], &action);
                 let (to, new) = graph.see(&mut known, next, Some((at, action)));
                 if new {
@@ -154,13 +169,13 @@ pub(crate) struct Found {
 }
 
 /// The shortest way to a step that is `bad`, told by the states around it, breadth first. Without one,
-/// all states were looked at, or `most` of them.
-pub(crate) fn shortest(start: World, most: usize, bad: impl Fn(&World, &World) -> bool) -> Found {
+/// all states were looked at that are fewer than `deep` steps away.
+pub(crate) fn shortest(start: World, deep: usize, bad: impl Fn(&World, &World) -> bool) -> Found {
     let mut parents: Vec<Parent> = vec![None];
     let mut known = HashSet::from([fingerprint(&start)]);
-    let mut queue = VecDeque::from([(0u32, start)]);
-    while let Some((at, world)) = queue.pop_front() {
-        if parents.len() > most {
+    let mut queue = VecDeque::from([(0u32, 0usize, start)]);
+    while let Some((at, depth, world)) = queue.pop_front() {
+        if depth == deep {
             break;
         }
         for (action, _) in actions(&world) {
@@ -176,7 +191,7 @@ pub(crate) fn shortest(start: World, most: usize, bad: impl Fn(&World, &World) -
                     states: parents.len(),
                 };
             }
-            queue.push_back((to, next));
+            queue.push_back((to, depth + 1, next));
         }
     }
     Found {

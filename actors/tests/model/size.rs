@@ -140,6 +140,12 @@ pub(crate) enum Plant {
     WaitingForgotten,
     /// A greeting says that one more frame was received than was.
     ResumedTooFar,
+    /// A greeting says that one frame less was received than was: the last one is sent again. No harm
+    /// comes of it, since a session knows what it has; unless a rule is turned off.
+    ResumedTooShort,
+    /// A caller finishes before all is pushed, and may push a chunk again instead. No harm comes of
+    /// it, since the room is told what is missing; unless a rule is turned off.
+    FinishedTooEarly,
     /// A broken path is closed by force, and that is taken for a fence.
     ForcedCloseIsAFence,
     /// That the writing process is dead is taken for an end of its puts.

@@ -5,8 +5,8 @@
 //! ```
 
 use super::end::Told;
-use super::network::{RECEIVER, SENDER, Side, Step};
 use super::end::process;
+use super::network::{RECEIVER, SENDER, Side, Step};
 use super::node::Witness;
 use super::plane::Gate;
 use super::request::{TOTAL, chunk, leg_terms, receiver_terms};
@@ -92,7 +92,10 @@ impl World {
 
     /// One step within a node that nobody else can see; false if there is none.
     fn step_node(&mut self) -> bool {
-        for node in (0..self.nodes.len()).filter(|n| self.runs(*n)).collect::<Vec<_>>() {
+        for node in (0..self.nodes.len())
+            .filter(|n| self.runs(*n))
+            .collect::<Vec<_>>()
+        {
             if !self.nodes[node].inbox.is_empty() {
                 self.core(node);
                 return true;

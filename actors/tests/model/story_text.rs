@@ -5,9 +5,10 @@
 //!                          "   prefill posts pages 0..4 of claim 1"   what is different after it
 //! ```
 
+use super::end::process;
 use super::network::{RECEIVER, SENDER, Step};
 use super::plane::Job;
-use super::world::{Action, World, node_at};
+use super::world::{Action, World, node_of};
 use kvroom_actors::peer::message::{Body, ClaimTag};
 use kvroom_actors::room::{JobSpec, Outcome};
 use std::fmt::{Debug, Write as _};
@@ -30,10 +31,13 @@ pub(crate) fn tell(mut world: World, actions: &[Action], ending: &str) -> String
 
 /// What a node is called.
 fn who(world: &World, node: usize) -> String {
-    match (node, world.nodes.len()) {
-        (0, _) => "prefill".into(),
-        (_, 2) => "decode".into(),
-        (node, _) => format!("decode {}", node - 1),
+    let (side, at, of) = match node.checked_sub(world.size.senders) {
+        None => ("prefill", node, world.size.senders),
+        Some(rank) => ("decode", rank, world.size.receivers),
+    };
+    match of {
+        1 => side.into(),
+        _ => format!("{side} {at}"),
     }
 }
 
@@ -42,19 +46,20 @@ fn deed(world: &World, action: &Action) -> String {
     let copy = |at: usize| copy(&world.plane.jobs[at]);
     match action {
         Action::Start(node) => {
-            let attempt = world.started[*node];
-            let (call, with) = match node {
-                0 if world.size.prepared => ("send", ", pushes all chunks and finishes"),
-                0 => ("send", ""),
-                _ => ("receive", ""),
+            let key = world.next_key(*node);
+            let (call, with) = match *node < world.size.senders {
+                true if world.size.prepared => ("send", ", pushes all chunks and finishes"),
+                true => ("send", ""),
+                false => ("receive", ""),
             };
-            format!("{} calls {call}(42, attempt {attempt}){with}", name(*node))
+            let name = name(*node);
+            format!("{name} calls {call}({key}){with}")
         }
-        Action::Push(_, which) => {
+        Action::Push(life, which) => {
             let (from, to) = world.size.chunks[*which];
-            format!("prefill pushes its pages {from}..{to}")
+            format!("{} pushes its pages {from}..{to}", name(node_of(*life)))
         }
-        Action::Finish(_) => "prefill finishes".into(),
+        Action::Finish(life) => format!("{} finishes", name(node_of(*life))),
         Action::Abort(node, _) => format!("{} aborts", name(*node)),
         Action::Core(node) => {
             let input = world.nodes[*node].inbox.front();
@@ -70,18 +75,35 @@ fn deed(world: &World, action: &Action) -> String {
         Action::Enter(at) => format!("a lane begins with {}", copy(*at)),
         Action::Land(at) => format!("{} lands", copy(*at)),
         Action::Fail(at) => format!("{} fails", copy(*at)),
+        Action::LetGo(at) => format!("the sender lets go of {}", copy(*at)),
+        Action::Resend(at) => format!("{} is sent again on another connection", copy(*at)),
+        Action::FlushError(at) => format!("the flush of {} ends in an error", copy(*at)),
+        Action::Arrive(at) => format!("{} reaches the receiver's lane", frame(world, *at)),
+        Action::Place(at) => format!("{} is written", frame(world, *at)),
+        Action::Discount(tag) => format!("decode gives up the writer inside {}", claim(*tag)),
+        Action::Fence(tag) => format!("decode destroys the path of {}", claim(*tag)),
+        Action::Crash(node) => format!("{} dies", name(*node)),
+        Action::Stop(node) => format!("{} is stopped", name(*node)),
+        Action::Cont(node, life) => match *life == world.lives[*node] {
+            true => format!("{} goes on", name(*node)),
+            false => format!("the former life of {} goes on", name(*node)),
+        },
+        Action::Restart(node) => format!("{} is started again", name(*node)),
         Action::Sum(node, _) => format!("{} has summed its pages", name(*node)),
         Action::Clock(node, _, timer) => {
             format!("the {timer:?} clock of {} runs out", name(*node))
         }
-        Action::EarlyClock(tag) => format!("prefill has waited too long to serve {}", claim(*tag)),
+        Action::EarlyClock(tag) => {
+            let node = process(tag.id.sender).0;
+            format!("{} has waited too long with {}", name(node), claim(*tag))
+        }
         Action::Panic(node, _) => format!("the room of {} panics", name(*node)),
     }
 }
 
 fn link(world: &World, i: usize, side: usize, step: Step) -> String {
     let link = &world.links[i];
-    let me = who(world, node_at(i, side));
+    let me = who(world, world.node_at(i, side));
     match step {
         Step::Command => {
             let command = link.ends[side].commands.front();
@@ -133,17 +155,20 @@ fn changes(before: &World, after: &World, action: &Action) -> Vec<String> {
                 .under_way(side)
                 .skip(old)
                 .filter_map(|f| f.body.as_ref());
-            let sender = who(after, node_at(i, 1 - side));
+            let sender = who(after, after.node_at(i, 1 - side));
             all.extend(bodies.map(|body| format!("{sender} sends {}", said(body))));
         }
     }
     let is = |a: &Job, b: &Job| (a.claim, a.no, a.told) == (b.claim, b.no, b.told);
     for job in &after.plane.jobs {
         if !before.plane.jobs.iter().any(|j| is(j, job)) {
-            all.push(format!("prefill posts {}", copy(job)));
+            all.push(format!("{} posts {}", who(after, job.owner.0), copy(job)));
         }
     }
-    let landed = matches!(action, Action::Land(_) | Action::Fail(_));
+    let landed = matches!(
+        action,
+        Action::Land(_) | Action::Fail(_) | Action::LetGo(_) | Action::Place(_) | Action::Crash(_)
+    );
     for job in before.plane.jobs.iter().filter(|_| !landed) {
         if !after.plane.jobs.iter().any(|j| is(j, job)) {
             let why = if job.cancelled {
@@ -156,7 +181,7 @@ fn changes(before: &World, after: &World, action: &Action) -> Vec<String> {
     }
     for ((node, life), story) in &after.truth.stories {
         let was = before.truth.stories.get(&(*node, *life));
-        let name = format!("{} (attempt {})", who(after, *node), story.key.attempt);
+        let name = format!("{} ({})", who(after, *node), story.key);
         if let Some(outcome) = &story.outcome
             && !was.is_some_and(|w| w.outcome.is_some())
         {
@@ -188,6 +213,15 @@ fn copy(job: &Job) -> String {
     }
 }
 
+fn frame(world: &World, at: usize) -> String {
+    let frame = &world.plane.frames[at];
+    let which = match frame.copy {
+        1 => "a frame",
+        _ => "a second frame",
+    };
+    format!("{which} of job {} of {}", frame.no, claim(frame.claim))
+}
+
 fn claim(tag: ClaimTag) -> String {
     format!("claim {}", tag.id.number.0)
 }
@@ -196,7 +230,7 @@ fn said(body: &Body) -> String {
     match (body, body.tag()) {
         (Body::Claim(asked), _) => {
             let tag = asked.tag;
-            format!("{} for room 42, attempt {}", capital(tag), tag.room.attempt)
+            format!("Claim {} for {}", tag.id.number.0, tag.room)
         }
         (
             Body::Progress {
@@ -210,10 +244,6 @@ fn said(body: &Body) -> String {
         (Body::Credit { claims }, None) => format!("Credit for {claims}"),
         (body, None) => body.name().into(),
     }
-}
-
-fn capital(tag: ClaimTag) -> String {
-    format!("Claim {}", tag.id.number.0)
 }
 
 /// The first word of what something is.

@@ -156,7 +156,8 @@ impl World {
                         (0..=next.min(self.size.chunks.len() - 1)).map(|c| Action::Push(*life, c)),
                     );
                 }
-                if next == self.size.chunks.len() {
+                let hasty = self.size.plant == Some(Plant::FinishedTooEarly);
+                if next == self.size.chunks.len() || hasty {
                     all.push(Action::Finish(*life));
                 }
             }
@@ -177,7 +178,8 @@ impl World {
     /// Clocks that may run out.
     pub(crate) fn clocks(&self) -> Vec<Action> {
         let mut all = Vec::new();
-        if !self.size.clocks && self.is_stirring() {
+        let armed = |n: &Shared<Node>| !n.clocks.is_empty() || !n.early_clocks.is_empty();
+        if !self.nodes.iter().any(armed) || (!self.size.clocks && self.is_stirring()) {
             return all;
         }
         for (i, node) in self.nodes.iter().enumerate().filter(|(i, _)| self.runs(*i)) {
@@ -246,24 +248,53 @@ impl World {
 
     /// Whether anything is left of [`World::fair`].
     fn is_stirring(&self) -> bool {
-        !self.fair().is_empty()
+        let sides = [SENDER, RECEIVER];
+        let on = |i, l: &Link, side| self.link_steps(i, l, side).next().is_some();
+        let mut links = self.links.iter().enumerate();
+        let busy = |n: &Shared<Node>| !n.inbox.is_empty() || !n.mail.is_empty();
+        let mut nodes = self.nodes.iter().enumerate();
+        let mut moves = Vec::new();
+        !self.sums.is_empty()
+            || nodes.any(|(i, n)| busy(n) && self.runs(i))
+            || links.any(|(i, l)| sides.iter().any(|s| on(i, l, *s)))
+            || {
+                self.moves(&mut moves);
+                self.recoveries(&mut moves);
+                !moves.is_empty()
+            }
+    }
+
+    /// What is held, armed or under way.
+    pub(crate) fn leftovers(&self) -> Vec<&'static str> {
+        let nodes = || self.nodes.iter();
+        let stories = || self.truth.stories.values().filter(|s| !s.died);
+        // In this order, what is most often left comes first.
+        let all = [
+            ("lives", nodes().all(|n| n.core.is_empty())),
+            ("claims", nodes().all(|n| n.core.claims() == 0)),
+            ("rooms", nodes().all(|n| n.rooms.is_empty())),
+            ("clocks", nodes().all(|n| n.clocks.is_empty())),
+            ("links", self.links.iter().all(|l| l.is_quiet(&self.size))),
+            (
+                "copies",
+                self.plane.jobs.is_empty() && self.plane.frames.is_empty(),
+            ),
+            ("sums", self.sums.is_empty()),
+            ("sources", self.truth.lent.is_empty()),
+            (
+                "pages",
+                self.truth.places.keys().all(|(node, ..)| !self.runs(*node)),
+            ),
+            ("outcomes", stories().all(|s| s.outcome.is_some())),
+            ("leases", stories().all(|s| s.returned)),
+        ];
+        let left = all.into_iter().filter(|(_, is_gone)| !is_gone);
+        left.map(|(what, _)| what).collect()
     }
 
     /// Whether nothing is held, armed or under way anywhere.
     pub(crate) fn is_empty(&self) -> bool {
-        self.nodes.iter().all(|n| {
-            n.core.is_empty() && n.core.claims() == 0 && n.rooms.is_empty() && n.clocks.is_empty()
-        }) && self.links.iter().all(|l| l.is_quiet(&self.size))
-            && self.plane.jobs.is_empty()
-            && self.plane.frames.is_empty()
-            && self.sums.is_empty()
-            && self.truth.lent.is_empty()
-            && self.truth.places.keys().all(|(node, ..)| !self.runs(*node))
-            && self
-                .truth
-                .stories
-                .values()
-                .all(|s| s.died || (s.outcome.is_some() && s.returned))
+        self.leftovers().is_empty()
     }
 
     pub(crate) fn is_empty_at_rest(&self) -> bool {

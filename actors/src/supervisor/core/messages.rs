@@ -316,9 +316,6 @@ impl<L, W, A> ShardCore<L, W, A> {
                 out.push(Output::ToRoom { life: *life, event });
             }
         }
-        crate::switched!(EarlyClaimsOutliveSession => {
-            return;
-        });
         // Their claims were of that session; nobody can be told.
         for w in self.early.take_peer(peer) {
             let tag = w.offer.tag;
