@@ -33,6 +33,7 @@ fn every_promise_holds_in_every_world() {
     for seed in first..first + seeds {
         let report = World::new(Plan::of(seed), Options { trace: seeds == 1, ..Options::default() }).run();
         steps += report.steps; ended += report.ended; done += report.done;
+        if report.steps > 200_000 { println!("seed {seed}: {} steps", report.steps); }
         if let Some(v) = &report.violation { bad += 1; println!("seed {seed}: {v}"); }
         if seeds == 1 { println!("{}", Plan::of(seed)); for l in &report.trace { println!("{l}"); } println!("{:?}", report.violation);}
     }

@@ -370,7 +370,8 @@ impl World {
         }
         node.alarm = Some(due);
         let epoch = node.epoch;
-        let wait = due.since(now).as_nanos() as u64;
+        // No sooner than a timer of the runtime can wake.
+        let wait = (due.since(now).as_nanos() as u64).max(MS);
         self.after(wait, Ev::Alarm(n, epoch, due));
     }
 

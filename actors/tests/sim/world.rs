@@ -123,6 +123,8 @@ pub(crate) struct World {
 
 /// A world is over at the latest so long after the storm.
 const LAST: u64 = 75 * SEC;
+/// Or after so many steps: something goes round in circles.
+const MOST_STEPS: u64 = 600_000;
 
 impl World {
     pub(crate) fn new(plan: Plan, options: Options) -> Self {
@@ -188,6 +190,7 @@ impl World {
             && let Some(((at, _), ev)) = self.queue.pop_first()
         {
             self.now = at;
+            if self.options.trace && self.steps > MOST_STEPS - 60 { self.trace.push(format!("{at} {ev:?}")); }
             self.step(ev);
             self.collect();
             self.steps += 1;
@@ -197,7 +200,7 @@ impl World {
                 self.inject(inject);
                 self.collect();
             }
-            if self.now >= end {
+            if self.now >= end || self.steps >= MOST_STEPS {
                 self.over = true;
             }
         }
