@@ -206,7 +206,8 @@ impl World {
         let link = request.links[rank];
         let peer = self.links[link].ends[1].peer_ref();
         let want = request.pages - request.skip;
-        let (Some(peer), Some(pages)) = (peer, self.lease(n, 0, want)) else {
+        let pages = peer.and_then(|_| self.lease(n, 0, want));
+        let (Some(peer), Some(pages)) = (peer, pages) else {
             // No peer was met yet, or the pool is full: the caller tries again for a while.
             return self.try_later(i, Call::Start(Who::Receiver(rank)), again);
         };

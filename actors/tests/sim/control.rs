@@ -79,7 +79,7 @@ pub(crate) struct Answer {
 }
 
 impl Link {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(backoff: u64) -> Self {
         let deadlines = deadlines();
         Link {
             ends: [End::new(&deadlines), End::new(&deadlines)],
@@ -90,7 +90,7 @@ impl Link {
             conn: 0,
             fails: 0,
             dialing: false,
-            backoff: 20 * MS,
+            backoff,
         }
     }
 
@@ -262,7 +262,7 @@ impl World {
                 }
             }
         }
-        if full && self.nodes[n].plant != Some(Plant::BlockedForEver) {
+        if full {
             // There is room again.
             self.wake_owner(link, 1 - side);
         }
@@ -458,7 +458,7 @@ impl World {
             self.let_go(link, RECEIVER);
             return self.dial_later(link);
         }
-        self.links[link].backoff = 20 * MS;
+        self.links[link].backoff = self.plan.links[link].backoff;
         if answer.resumes {
             self.links[link].ends[RECEIVER].transport = Some(answer.transport);
             self.resume(link, RECEIVER, answer.received);
@@ -562,7 +562,7 @@ impl World {
                 if side == RECEIVER {
                     self.links[link].dialing = false;
                 }
-                self.links[link].backoff = 20 * MS;
+                self.links[link].backoff = self.plan.links[link].backoff;
             }
         }
     }

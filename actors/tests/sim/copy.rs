@@ -276,7 +276,7 @@ impl World {
                     self.fact(Fact::JobOver { at, life, job });
                     self.nodes[n].follow.push_back(job_over(back));
                 }
-                Back::Bell(life, leg) => self.nodes[n].inbox.push_back(Inbound::Bell(life, leg)),
+                Back::Bell(life) => self.nodes[n].inbox.push_back(Inbound::Bell(life)),
             }
         }
     }

@@ -134,6 +134,8 @@ pub(crate) enum Fact {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Load {
     pub(crate) inbox: usize,
+    /// Of these, said by peers.
+    pub(crate) from_peers: usize,
     pub(crate) early: usize,
     pub(crate) lives: usize,
     pub(crate) claims: usize,

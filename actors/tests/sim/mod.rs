@@ -22,9 +22,13 @@ pub(crate) mod end;
 pub(crate) mod fact;
 pub(crate) mod fault;
 pub(crate) mod invariants;
+pub(crate) mod minimise;
 pub(crate) mod node;
 pub(crate) mod oracle;
 pub(crate) mod plan;
 pub(crate) mod plant;
+#[cfg(all(test, debug_assertions))]
+mod plants;
+pub(crate) mod run;
 pub(crate) mod shard;
 pub(crate) mod world;

@@ -83,7 +83,7 @@ pub(crate) enum Gate {
 pub(crate) enum Inbound {
     Core(In),
     Job(JobBack),
-    Bell(LifeId, LegNo),
+    Bell(LifeId),
     Opened {
         life: LifeId,
         leg: LegNo,
@@ -114,13 +114,19 @@ pub(crate) enum Inbound {
     Fire,
 }
 
+impl Inbound {
+    pub(crate) fn is_from_peer(&self) -> bool {
+        matches!(self, Inbound::Claim { .. } | Inbound::Body { .. })
+    }
+}
+
 /// Where tickets come back to, and gates ring.
 #[derive(Default)]
 pub(crate) struct Sink(Mutex<VecDeque<Back>>);
 
 pub(crate) enum Back {
     Job(JobBack),
-    Bell(LifeId, LegNo),
+    Bell(LifeId),
 }
 
 impl Sink {
@@ -139,12 +145,11 @@ impl TicketSink for Sink {
 pub(crate) struct Bell {
     pub(crate) sink: Arc<Sink>,
     pub(crate) life: LifeId,
-    pub(crate) leg: LegNo,
 }
 
 impl Doorbell for Bell {
     fn ring(&self, _: ClaimNo) {
-        let back = Back::Bell(self.life, self.leg);
+        let back = Back::Bell(self.life);
         self.sink.0.lock().unwrap().push_back(back);
     }
 }

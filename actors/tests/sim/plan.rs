@@ -47,6 +47,8 @@ pub(crate) struct LinkPlan {
     pub(crate) latency: u64,
     /// Claims that the receiver may have open.
     pub(crate) credit: u32,
+    /// The first wait before a lost peer is connected to again.
+    pub(crate) backoff: u64,
 }
 
 /// Who of a request.
@@ -197,7 +199,14 @@ impl Plan {
             plan.requests.push(request);
         }
         for _ in 0..faults {
-            let fault = plan.draw_fault(&mut rng);
+            let mut fault = plan.draw_fault(&mut rng);
+            if let Some(last) = plan.faults.last()
+                && rng.percent(30)
+            {
+                // Troubles come together.
+                fault.at = last.at + rng.draw(0..40) * MS;
+                fault.lasts = fault.lasts.min(STORM - fault.at);
+            }
             plan.faults.push(fault);
         }
         plan.add_probes();
@@ -248,6 +257,7 @@ impl Plan {
                 _ => rng.draw(1..20) * US,
             },
             credit: [1, 2, 4, 16, 64][rng.index(5)],
+            backoff: [MS / 2, 20 * MS][rng.index(2)],
         });
     }
 
@@ -333,7 +343,7 @@ impl Plan {
             },
             14..22 => FaultKind::Slow {
                 link,
-                times: rng.draw(5..400),
+                times: [rng.draw(5..400), rng.draw(400..4_000)][rng.index(2)],
             },
             22..34 => FaultKind::Reset { link },
             34..42 if tcp => FaultKind::DataReset { link },

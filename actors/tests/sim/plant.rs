@@ -29,8 +29,6 @@ pub(crate) enum Plant {
     OutcomeTwice,
     /// A shard's clocks never run out.
     DeadClocks,
-    /// A session's frames stay where they are once the pipe was full.
-    BlockedForEver,
     /// A reader does not wait for its shard.
     ReaderDoesNotWait,
     /// Failed is said once more.

@@ -115,7 +115,7 @@ impl World {
                 let over = job_over(back);
                 return self.input(n, over);
             }
-            Inbound::Bell(life, _) => self.finish_gate(n, life),
+            Inbound::Bell(life) => self.finish_gate(n, life),
             Inbound::Opened {
                 life,
                 leg,
@@ -452,7 +452,7 @@ impl World {
             trace: None,
         });
         let sink = Arc::clone(&node.sink);
-        let bell = Arc::new(Bell { sink, life, leg });
+        let bell = Arc::new(Bell { sink, life });
         let target = Target::new(targets, aux, bell).only_for(peer, 0..u32::MAX);
         let request = OpenRequest {
             life,
@@ -657,7 +657,7 @@ impl World {
                         self.fact(Fact::JobOver { at, life, job });
                         Inbound::Job(back)
                     }
-                    super::node::Back::Bell(life, leg) => Inbound::Bell(life, leg),
+                    super::node::Back::Bell(life) => Inbound::Bell(life),
                 };
                 self.nodes[n].inbox.push_back(inbound);
             }

@@ -138,7 +138,7 @@ impl World {
             })
             .collect();
         let mut world = World {
-            links: plan.links.iter().map(|_| Link::new()).collect(),
+            links: plan.links.iter().map(|l| Link::new(l.backoff)).collect(),
             callers: plan.requests.iter().map(|_| Caller::default()).collect(),
             tables: nodes.iter().map(|n| (n.incarnation, n.gates)).collect(),
             pools: nodes.iter().map(|n| (n.incarnation, n.pool_no)).collect(),
@@ -190,7 +190,6 @@ impl World {
             && let Some(((at, _), ev)) = self.queue.pop_first()
         {
             self.now = at;
-            if self.options.trace && self.steps > MOST_STEPS - 60 { self.trace.push(format!("{at} {ev:?}")); }
             self.step(ev);
             self.collect();
             self.steps += 1;
@@ -314,6 +313,7 @@ impl World {
         }
         let load = Load {
             inbox: node.inbox.len(),
+            from_peers: node.inbox.iter().filter(|i| i.is_from_peer()).count(),
             early: node.core.early().iter().count(),
             lives: node.core.lives().count(),
             claims: node.core.claims(),
