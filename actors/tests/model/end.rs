@@ -275,7 +275,7 @@ impl End {
     }
 
     /// Whether the session waits for nothing: all is received, all credit is where it began.
-    pub(crate) fn is_quiet(&self, size: &Size) -> bool {
+    pub(crate) fn is_quiet(&self, size: &Size, is_heard: bool) -> bool {
         let quiet = |s: &Session| {
             (!size.acks || s.unacknowledged() == 0)
                 && s.peer_claims() == 0
@@ -283,6 +283,6 @@ impl End {
         };
         self.commands.is_empty()
             && self.waiting.is_empty()
-            && self.session.as_ref().is_none_or(quiet)
+            && (!is_heard || self.session.as_ref().is_none_or(quiet))
     }
 }

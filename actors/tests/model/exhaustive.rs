@@ -131,6 +131,9 @@ pub(crate) fn search(name: &str, floor: usize, size: Size) {
     let checker = OneRoom(size).checker().threads(2).spawn_bfs().join();
     let states = checker.unique_state_count();
     println!("{name}: {states} unique states, {:.1?}", started.elapsed());
+    if let Some(path) = checker.discovery("at rest nothing is held") {
+        println!("{name}: left are {:?}", path.last_state().leftovers());
+    }
     checker.assert_properties();
     assert!(states >= floor, "the search saw only {states} states");
 }

@@ -97,6 +97,7 @@ impl World {
                 self.send(&job, 1);
             }
             Kind::Ucx if self.plane.fenced.contains(&job.claim) => {
+                self.hurt(job.key);
                 self.over(at, JobEnd::Errored("fenced".into()));
             }
             Kind::Ucx => {
@@ -224,6 +225,10 @@ impl World {
     }
 
     fn send(&mut self, job: &Job, copy: u32) {
+        let gate = &self.plane.gates[&job.claim];
+        if self.is_dead((gate.node, gate.inc)) {
+            return;
+        }
         let cells = self.plane.cells(job.claim, &job.spec);
         self.plane.frames.push(TcpFrame {
             owner: job.owner,

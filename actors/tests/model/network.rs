@@ -116,8 +116,11 @@ impl Link {
     }
 
     pub(crate) fn is_quiet(&self, size: &Size) -> bool {
-        // An end whose peer lags a session behind cannot be quiet: it is waited for.
-        self.ends.iter().all(|end| end.is_quiet(size))
+        // An end whose peer lags a session behind cannot be quiet: it is waited for. One whose peer
+        // has none any more hears nothing.
+        let [a, b] = &self.ends;
+        let both = a.session.is_some() == b.session.is_some() || a.generation != b.generation;
+        self.ends.iter().all(|end| end.is_quiet(size, both))
     }
 
     pub(crate) fn step(&mut self, side: Side, step: Step, size: &Size, told: &mut Vec<Told>) {

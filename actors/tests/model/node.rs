@@ -88,6 +88,9 @@ impl Node {
             Output::SetEarlyTimer { tag, .. } => {
                 self.early_clocks.insert(*tag);
             }
+            Output::ClearEarlyTimer { tag, .. } => {
+                self.early_clocks.remove(tag);
+            }
             Output::Return { life, .. } => {
                 self.rooms.remove(life);
                 self.clocks.retain(|(l, _)| l != life);

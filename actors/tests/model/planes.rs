@@ -9,15 +9,15 @@
 use crate::exhaustive::{SIZE, is_large, search};
 use crate::model::size::{Kind, Size};
 
-const TCP: Size = Size {
+pub(crate) const TCP: Size = Size {
     plane: Kind::Tcp,
     ..SIZE
 };
-const SHM: Size = Size {
+pub(crate) const SHM: Size = Size {
     plane: Kind::Shm,
     ..SIZE
 };
-const UCX: Size = Size {
+pub(crate) const UCX: Size = Size {
     plane: Kind::Ucx,
     ..SIZE
 };
@@ -87,4 +87,15 @@ fn a_flush_that_fails_keeps_the_contract_with_and_without_a_fence() {
             ..size
         },
     );
+}
+
+#[test]
+fn a_path_that_is_fenced_when_its_session_is_given_up_keeps_the_contract() {
+    let size = Size {
+        aborts: 1,
+        losses: 1,
+        fence: true,
+        ..UCX
+    };
+    search("ucx, given up, fence", 1_000, size);
 }

@@ -250,21 +250,36 @@ impl World {
         !self.fair().is_empty()
     }
 
+    /// What is held, armed or under way.
+    pub(crate) fn leftovers(&self) -> Vec<&'static str> {
+        let nodes = || self.nodes.iter();
+        let stories = || self.truth.stories.values().filter(|s| !s.died);
+        let all = [
+            ("lives", nodes().all(|n| n.core.is_empty())),
+            ("claims", nodes().all(|n| n.core.claims() == 0)),
+            ("rooms", nodes().all(|n| n.rooms.is_empty())),
+            ("clocks", nodes().all(|n| n.clocks.is_empty())),
+            ("links", self.links.iter().all(|l| l.is_quiet(&self.size))),
+            (
+                "copies",
+                self.plane.jobs.is_empty() && self.plane.frames.is_empty(),
+            ),
+            ("sums", self.sums.is_empty()),
+            ("sources", self.truth.lent.is_empty()),
+            (
+                "pages",
+                self.truth.places.keys().all(|(node, ..)| !self.runs(*node)),
+            ),
+            ("outcomes", stories().all(|s| s.outcome.is_some())),
+            ("leases", stories().all(|s| s.returned)),
+        ];
+        let left = all.into_iter().filter(|(_, is_gone)| !is_gone);
+        left.map(|(what, _)| what).collect()
+    }
+
     /// Whether nothing is held, armed or under way anywhere.
     pub(crate) fn is_empty(&self) -> bool {
-        self.nodes.iter().all(|n| {
-            n.core.is_empty() && n.core.claims() == 0 && n.rooms.is_empty() && n.clocks.is_empty()
-        }) && self.links.iter().all(|l| l.is_quiet(&self.size))
-            && self.plane.jobs.is_empty()
-            && self.plane.frames.is_empty()
-            && self.sums.is_empty()
-            && self.truth.lent.is_empty()
-            && self.truth.places.keys().all(|(node, ..)| !self.runs(*node))
-            && self
-                .truth
-                .stories
-                .values()
-                .all(|s| s.died || (s.outcome.is_some() && s.returned))
+        self.leftovers().is_empty()
     }
 
     pub(crate) fn is_empty_at_rest(&self) -> bool {
