@@ -68,14 +68,19 @@ mod on {
     }
 
     macro_rules! switches {
-        ($($(#[$text:meta])* $name:ident,)*) => {
+        ($($(#[doc = $text:literal])* $name:ident,)*) => {
             /// A rule, turned off: each says what then happens.
             #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-            pub enum Switch { $($(#[$text])* $name,)* }
+            pub enum Switch { $($(#[doc = $text])* $name,)* }
 
             impl Switch {
                 /// All of them.
                 pub const ALL: &'static [Switch] = &[$(Switch::$name,)*];
+
+                /// What then happens.
+                pub const fn text(self) -> &'static str {
+                    match self { $(Switch::$name => concat!($($text),*),)* }
+                }
             }
         };
     }
@@ -208,6 +213,11 @@ mod tests {
         for (i, switch) in Switch::ALL.iter().enumerate() {
             let alone = |other: &Switch| is_off(*other) == (other == switch);
             assert!(with(*switch, || Switch::ALL.iter().all(alone)), "{i}");
+            assert!(
+                switch.text().ends_with('.'),
+                "{switch:?}: {}",
+                switch.text()
+            );
         }
     }
 }

@@ -14,6 +14,7 @@
 //!   lanes.rs     what copies do, on each kind of plane
 //!   mortal.rs    processes die, are stopped, are replaced; pools outlive them; paths are fenced
 //!   outputs.rs   what a core wants done, done
+//!   story_text.rs  a counter-example as people would tell it
 //!   reach.rs     the whole graph of a world, and from where its ends can be reached
 //! ```
 

@@ -8,6 +8,8 @@
 use super::end::process;
 use super::network::{RECEIVER, SENDER, Step};
 use super::plane::Job;
+use super::size::Kind;
+use super::truth::Broken;
 use super::world::{Action, World, node_of};
 use kvroom_actors::peer::message::{Body, ClaimTag};
 use kvroom_actors::room::{JobSpec, Outcome};
@@ -27,6 +29,26 @@ pub(crate) fn tell(mut world: World, actions: &[Action], ending: &str) -> String
     }
     let _ = write!(text, "BROKEN in {} steps: {ending}", actions.len());
     text
+}
+
+/// A broken promise in words.
+pub(crate) fn broken_promise(broken: Broken) -> &'static str {
+    match broken {
+        Broken::S1LateWrite => "S1, a destination was written after its lease was returned",
+        Broken::S1WriteIntoAnother => "S1, a write went into pages that another claim has leased",
+        Broken::S2TornSource => "S2, a source was read after its lease was returned",
+        Broken::S3DoneIsNotAll => "S3, a receiver is Done, and not all of it is there",
+        Broken::S4TwoOwners => "S4, pages were leased that somebody had",
+        Broken::S5TwoEnds => "S5, a room has two ends",
+        Broken::S6NoProof => "S6, a lease came back without proof",
+        Broken::S7WrongBytes => "S7, a receiver is Done with the bytes of another request",
+        Broken::S8HarmedByAnother => "S8, a room was ended by what happened to another one",
+        Broken::SenderDoneAlone => "the sender is Done, and a receiver is not",
+        Broken::ToldTwice => "a leg was told its end twice",
+        Broken::QuiescedWhileOut => "the sender said that it is out, and a copy was not",
+        Broken::CreditMiscounted => "a session counts another number of open claims than there are",
+        Broken::Accused => "one of two correct nodes accuses the other",
+    }
 }
 
 /// What a node is called.
@@ -132,19 +154,20 @@ fn changes(before: &World, after: &World, action: &Action) -> Vec<String> {
     let mut all = Vec::new();
     for (tag, gate) in &after.plane.gates {
         let was = before.plane.gates.get(tag);
-        let owner = who(after, gate.node);
+        let (owner, claim) = (who(after, gate.node), claim(*tag));
+        let is_gated = after.size.plane != Kind::Ucx;
         if was.is_none() {
-            all.push(format!("{owner} opens the gate of {}", claim(*tag)));
+            all.push(match is_gated {
+                true => format!("{owner} opens the gate of {claim}"),
+                false => format!("{owner} offers its pages with {claim}, and no gate guards them"),
+            });
         }
-        if gate.closed && !was.is_some_and(|g| g.closed) {
+        if gate.closed && !was.is_some_and(|g| g.closed) && is_gated {
             let inside = match gate.inside {
                 0 => "nobody is inside",
                 _ => "a writer is inside",
             };
-            all.push(format!(
-                "{owner} closes the gate of {}: {inside}",
-                claim(*tag)
-            ));
+            all.push(format!("{owner} closes the gate of {claim}: {inside}"));
         }
     }
     for (i, link) in after.links.iter().enumerate() {
@@ -159,10 +182,13 @@ fn changes(before: &World, after: &World, action: &Action) -> Vec<String> {
             all.extend(bodies.map(|body| format!("{sender} sends {}", said(body))));
         }
     }
-    let is = |a: &Job, b: &Job| (a.claim, a.no, a.told) == (b.claim, b.no, b.told);
+    let is = |a: &Job, b: &Job| (a.claim, a.no) == (b.claim, b.no);
     for job in &after.plane.jobs {
         if !before.plane.jobs.iter().any(|j| is(j, job)) {
             all.push(format!("{} posts {}", who(after, job.owner.0), copy(job)));
+        }
+        if job.told && !before.plane.jobs.iter().any(|j| is(j, job) && j.told) {
+            all.push(format!("{} is said to be over, and is not", copy(job)));
         }
     }
     let landed = matches!(
@@ -183,7 +209,7 @@ fn changes(before: &World, after: &World, action: &Action) -> Vec<String> {
         let was = before.truth.stories.get(&(*node, *life));
         let name = format!("{} ({})", who(after, *node), story.key);
         if let Some(outcome) = &story.outcome
-            && !was.is_some_and(|w| w.outcome.is_some())
+            && was.is_none_or(|w| w.outcome.is_none())
         {
             all.push(match outcome {
                 Outcome::Done => format!("{name} is told: Done"),
@@ -195,7 +221,7 @@ fn changes(before: &World, after: &World, action: &Action) -> Vec<String> {
         }
     }
     for broken in after.truth.broken.difference(&before.truth.broken) {
-        all.push(format!("!! {broken:?}"));
+        all.push(format!("!! {}", broken_promise(*broken)));
     }
     all
 }

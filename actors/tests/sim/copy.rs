@@ -580,7 +580,9 @@ impl World {
                 self.fact(Fact::Read { lease: job.lease });
                 for cell in &flight.cells {
                     let mut bytes = [0; CELL as usize];
-                    job.source.observe(cell.layer, cell.page, &mut bytes).unwrap();
+                    job.source
+                        .observe(cell.layer, cell.page, &mut bytes)
+                        .unwrap();
                     flight.bytes.extend_from_slice(&bytes);
                 }
             }

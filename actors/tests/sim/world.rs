@@ -292,7 +292,8 @@ impl World {
         if !matches!(fact, Fact::Load { .. }) {
             (self.now, &fact).hash(&mut self.hash);
             if self.options.trace {
-                self.trace.push(format!("{:>11} us  {fact:?}", self.now / US));
+                self.trace
+                    .push(format!("{:>11} us  {fact:?}", self.now / US));
             }
         }
         self.oracle.see(self.now, &fact);
