@@ -16,6 +16,10 @@ mod fault;
 mod node;
 #[path = "chaos/rng.rs"]
 mod rng;
+#[path = "chaos/rooms.rs"]
+mod rooms;
+#[path = "chaos/seat.rs"]
+mod seat;
 #[path = "chaos/storm.rs"]
 mod storm;
 

@@ -12,8 +12,9 @@
 //! fresh room of each pair and direction must be Done, and nothing may be left behind.
 
 use super::fault::{Fault, KINDS, Undo};
-use super::node::{Seat, VARIABLE};
+use super::node::VARIABLE;
 use super::rng::Rng;
+use super::seat::Seat;
 use crate::common::PATIENCE;
 use crate::common::process::Other;
 use crate::common::proxy::{Act, Proxy, Way};
