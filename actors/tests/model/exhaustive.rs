@@ -137,6 +137,15 @@ pub(crate) fn search(name: &str, floor: usize, size: Size) {
     assert!(states >= floor, "the search saw only {states} states");
 }
 
+/// Searches all of it if that is asked for; says so if not.
+pub(crate) fn search_large(name: &str, floor: usize, size: Size) {
+    if is_large() {
+        search(&format!("{name} (large)"), floor, size);
+    } else {
+        println!("{name}: skipped, needs KVROOM_MODEL_LARGE=1");
+    }
+}
+
 /// Searches `large` instead of `small` if that is asked for.
 fn search_either(name: &str, small: Size, large: Size) {
     if is_large() {

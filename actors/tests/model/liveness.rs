@@ -74,6 +74,14 @@ fn where_processes_live_all_ends_and_drains_wait_for_no_clock() {
             },
         ),
         (
+            "ucx, mailboxes fall behind",
+            Size {
+                losses: 1,
+                at_once: false,
+                ..UCX
+            },
+        ),
+        (
             "ucx, flush fails, fence",
             Size {
                 aborts: 1,

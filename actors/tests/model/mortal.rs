@@ -274,7 +274,7 @@ impl World {
             let mut jobs = self.plane.jobs.iter();
             let failed = jobs.any(|j| (j.owner, j.key) == (sender, tag.room) && j.errored);
             let over = self.lives[sender.0] != sender.1 || self.is_dead(sender);
-            (over && !self.size.fence) || (failed && !self.size.fence) || (apart && !for_ever)
+            ((over || failed) && !self.size.fence) || (apart && !for_ever)
         };
         let lives = |node: &Shared<Node>| {
             node.core.lives().all(|(id, life)| {

@@ -6,7 +6,7 @@
 //!   ucx   flushes that fail · aborts · sessions given up · with and without a fence
 //! ```
 
-use crate::exhaustive::{SIZE, is_large, search};
+use crate::exhaustive::{SIZE, search, search_large};
 use crate::model::size::{Kind, Size};
 
 pub(crate) const TCP: Size = Size {
@@ -22,6 +22,15 @@ pub(crate) const UCX: Size = Size {
     ..SIZE
 };
 
+/// With a second attempt, on the same pages or others.
+fn twice(size: Size) -> Size {
+    Size {
+        attempts: 2,
+        pushes: 8,
+        ..size
+    }
+}
+
 #[test]
 fn frames_that_are_sent_twice_and_outlive_their_sender_keep_the_contract() {
     let size = Size {
@@ -29,46 +38,21 @@ fn frames_that_are_sent_twice_and_outlive_their_sender_keep_the_contract() {
         resends: 1,
         ..TCP
     };
-    search("tcp", 500, size);
-    if is_large() {
-        search(
-            "tcp, large",
-            100_000,
-            Size {
-                attempts: 2,
-                pushes: 8,
-                ..size
-            },
-        );
-    }
+    search("tcp", 1_500, size);
+    search_large("tcp, two attempts", 70_000, twice(size));
 }
 
 #[test]
 fn lanes_of_another_process_keep_the_contract() {
-    search(
-        "shm",
-        300,
-        Size {
-            aborts: 1,
-            attempts: 2,
-            pushes: 8,
-            ..SHM
-        },
-    );
+    let size = Size { aborts: 1, ..SHM };
+    search("shm, two attempts", 6_000, twice(size));
 }
 
 #[test]
 fn a_device_that_writes_at_any_time_keeps_the_contract() {
-    search(
-        "ucx",
-        300,
-        Size {
-            aborts: 1,
-            attempts: 2,
-            pushes: 8,
-            ..UCX
-        },
-    );
+    let size = Size { aborts: 2, ..UCX };
+    search("ucx", 400, size);
+    search_large("ucx, two attempts", 15_000, twice(size));
 }
 
 #[test]

@@ -10,7 +10,7 @@
 //!                    ╚═ r1
 //! ```
 
-use crate::exhaustive::{SIZE, is_large, search};
+use crate::exhaustive::{SIZE, search, search_large};
 use crate::model::size::{Kind, Mortal, Size};
 
 /// Two rooms on one route, with a claim each at the same time.
@@ -37,14 +37,14 @@ const FAN_OUT: Size = Size {
 
 #[test]
 fn two_rooms_on_one_route_leave_each_other_alone() {
-    for plane in [Kind::Tcp, Kind::Shm] {
-        let size = Size { plane, ..TWO_ROOMS };
-        search(&format!("{plane:?}, two rooms"), 500, size);
-        if is_large() {
-            let size = Size { aborts: 1, ..size };
-            search(&format!("{plane:?}, two rooms (large)"), 10_000, size);
-        }
-    }
+    let size = |plane| Size { plane, ..TWO_ROOMS };
+    search("tcp, two rooms", 7_000, size(Kind::Tcp));
+    search("shm, two rooms", 3_500, size(Kind::Shm));
+    let aborts = Size {
+        aborts: 1,
+        ..size(Kind::Shm)
+    };
+    search_large("shm, two rooms, abort", 10_000, aborts);
 }
 
 #[test]
@@ -55,42 +55,34 @@ fn a_path_that_is_fenced_takes_all_its_rooms_and_no_memory() {
         flush_errors: 1,
         ..TWO_ROOMS
     };
-    search("Ucx, two rooms, a flush fails", 500, size);
-    if is_large() {
-        let size = Size {
-            aborts: 1,
-            losses: 1,
-            ..size
-        };
-        search("Ucx, two rooms (large)", 10_000, size);
-    }
+    search("ucx, two rooms, a flush fails", 20_000, size);
+    let size = Size { losses: 1, ..size };
+    search_large("ucx, two rooms, a flush fails, given up", 20_000, size);
 }
 
 #[test]
 fn a_room_of_two_senders_keeps_the_contract() {
-    for plane in [Kind::Tcp, Kind::Shm, Kind::Ucx] {
-        let size = Size { plane, ..FAN_IN };
-        search(&format!("{plane:?}, fan-in"), 500, size);
-        if is_large() {
-            let size = Size {
-                aborts: 1,
-                mortal: Mortal::Senders,
-                crashes: 1,
-                ..size
-            };
-            search(&format!("{plane:?}, fan-in (large)"), 10_000, size);
-        }
-    }
+    let size = |plane| Size { plane, ..FAN_IN };
+    search("shm, fan-in", 3_500, size(Kind::Shm));
+    search("ucx, fan-in", 5_000, size(Kind::Ucx));
+    search_large("tcp, fan-in", 6_000, size(Kind::Tcp));
+    let dies = Size {
+        mortal: Mortal::Senders,
+        crashes: 1,
+        ..size(Kind::Shm)
+    };
+    search_large("shm, fan-in, a sender dies", 10_000, dies);
 }
 
 #[test]
 fn a_room_of_two_receivers_keeps_the_contract() {
-    for plane in [Kind::Tcp, Kind::Shm, Kind::Ucx] {
-        let size = Size { plane, ..FAN_OUT };
-        search(&format!("{plane:?}, fan-out"), 500, size);
-        if is_large() {
-            let size = Size { aborts: 1, ..size };
-            search(&format!("{plane:?}, fan-out (large)"), 10_000, size);
-        }
-    }
+    let size = |plane| Size { plane, ..FAN_OUT };
+    search("shm, fan-out", 4_000, size(Kind::Shm));
+    search_large("tcp, fan-out", 10_000, size(Kind::Tcp));
+    search_large("ucx, fan-out", 8_000, size(Kind::Ucx));
+    let aborts = Size {
+        aborts: 1,
+        ..size(Kind::Shm)
+    };
+    search_large("shm, fan-out, abort", 10_000, aborts);
 }

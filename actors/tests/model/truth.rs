@@ -140,7 +140,8 @@ impl Truth {
                         reason.code,
                         Code::SessionLost | Code::PeerLost | Code::PeerRestarted
                     );
-                    if !self.hurt.contains(&story.key) && !(lost && self.shaken) {
+                    let has_cause = self.hurt.contains(&story.key) || (lost && self.shaken);
+                    if !has_cause {
                         self.broken.insert(Broken::S8HarmedByAnother);
                     }
                 }
