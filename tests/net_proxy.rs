@@ -154,6 +154,33 @@ async fn a_direction_that_is_stopped_holds_what_comes_and_loses_nothing() {
     assert_eq!(pipe.up(b"", 4), b"5678");
 }
 
+#[tokio::test]
+async fn a_control_connection_is_stopped_between_two_frames() {
+    // Length, sum, and what follows; the first begins as a greeting does.
+    let frame = |payload: &[u8]| {
+        let mut bytes = (payload.len() as u32 | 0x5600_0000).to_le_bytes().to_vec();
+        bytes.extend_from_slice(&[9; 4]);
+        bytes.extend_from_slice(payload);
+        bytes
+    };
+    let (first, second, third) = (frame(b"KVRM\0hello"), frame(b"two"), frame(b"three"));
+    let mut pipe = Pipe::new();
+    assert_eq!(pipe.up(&first, first.len()), first);
+    let link = pipe.proxy.link(0).await;
+    until("it is counted", || link.frames(Way::Up) == 1).await;
+    link.after_frames(Way::Up, 1, Act::Stop);
+    let rest = [second.clone(), third.clone()].concat();
+    assert_eq!(pipe.up(&rest, second.len()), second);
+    until("it stands", || link.has_acted(Way::Up)).await;
+    assert_eq!(link.frames(Way::Up), 2);
+    link.go_on(Way::Up);
+    assert_eq!(pipe.up(b"", third.len()), third);
+    // Nothing else is taken for frames.
+    let mut other = Pipe::new();
+    assert_eq!(other.up(b"abcdefghijklmnopq", 17), b"abcdefghijklmnopq");
+    assert_eq!(other.proxy.link(0).await.frames(Way::Up), 0);
+}
+
 #[test]
 fn a_half_close_ends_one_direction_in_order() {
     let mut pipe = Pipe::planned(|_| vec![(Way::Up, 2, Act::HalfClose)]);

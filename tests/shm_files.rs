@@ -4,8 +4,9 @@
 
 mod common;
 
+use common::namespace::{is_inside, run_inside};
 use common::*;
-use kvroom::{FileOptions, LeaseError, Node, Outcome, Pool, PoolError, RoomId};
+use kvroom::{FileOptions, LeaseError, Node, Outcome, Pool, PoolError, RoomId, SharedError};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -203,4 +204,43 @@ async fn pages_of_a_killed_decode_node_wait_for_the_lane_that_is_inside_and_for_
     let peer = within(node.connect(&prefill.address)).await.unwrap();
     receives(&node, &peer, &pool, &prefill, 2).await;
     drop(sender);
+}
+
+#[test]
+fn a_pool_for_which_a_filesystem_has_no_room_is_refused_and_the_node_goes_on() {
+    // A mount of its own, which is gone with it.
+    let small = "mount -t tmpfs -o size=1m none /mnt";
+    run_inside('m', small, "makes_pools_in_a_full_filesystem_when_inside");
+}
+
+#[tokio::test]
+async fn makes_pools_in_a_full_filesystem_when_inside() {
+    if !is_inside() {
+        return;
+    }
+    let duo = Duo::over(Over::Shm).await;
+    duo.moves(1, 0, &[0, 1], &[2, 3]).await;
+    for n in 0..3 {
+        let path = Path::new("/mnt").join(format!("pool-{n}"));
+        let refused = pool(&path).unwrap_err();
+        let PoolError::Shared { why, .. } = &refused else {
+            panic!("{refused}")
+        };
+        assert!(matches!(why, SharedError::NoRoom { .. }), "{refused}");
+        names(&refused, &["there is no room", "ask for less"]);
+        duo.moves(10 + n, 0, &[0, 1], &[2, 3]).await;
+    }
+    // Nothing is left there that takes the room of one that fits.
+    let room = fs_free("/mnt");
+    assert!(room >= 900 << 10, "{room} bytes are left of a megabyte");
+    duo.end().await;
+}
+
+/// Bytes that are free in a filesystem.
+fn fs_free(path: &str) -> u64 {
+    let out = Command::new("df")
+        .args(["--output=avail", "-B1", path])
+        .output();
+    let text = String::from_utf8(out.unwrap().stdout).unwrap();
+    text.lines().nth(1).unwrap().trim().parse().unwrap()
 }

@@ -5,6 +5,9 @@
 
 pub mod copy;
 pub mod fabric;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod handle;
 pub mod ids;
 pub mod limits;

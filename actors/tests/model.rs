@@ -8,6 +8,7 @@
 //!   exhaustive.rs   every order of everything, within small sizes
 //!   planes.rs       the same over each kind of plane
 //!   mortals.rs      processes die, are stopped, begin again
+//!   liveness.rs     from everywhere the ends can be reached
 //!   plants.rs       bugs put in on purpose: each must be found
 //!   several.rs      two rooms on a route, fan-in, fan-out
 //!   stories.rs      rules of the cores turned off: the shortest story of what each one breaks
@@ -23,6 +24,8 @@ mod model;
 
 #[path = "model/exhaustive.rs"]
 mod exhaustive;
+#[path = "model/liveness.rs"]
+mod liveness;
 #[path = "model/mortals.rs"]
 mod mortals;
 #[path = "model/planes.rs"]

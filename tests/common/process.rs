@@ -130,9 +130,15 @@ pub(crate) struct Other {
 impl Other {
     /// Starts it; `player` is the test of this file that calls [`play_if_told`].
     pub(crate) async fn start(player: &str, role: &Role) -> Other {
+        Other::start_told(player, PLAY, &role.to_words()).await
+    }
+
+    /// Starts this test binary once more, with one test of it and this variable. It says `@ready
+    /// ADDRESS` when it is there.
+    pub(crate) async fn start_told(player: &str, variable: &str, told: &str) -> Other {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", player, "--nocapture", "--test-threads=1"])
-            .env(PLAY, role.to_words())
+            .env(variable, told)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -184,6 +190,42 @@ impl Other {
                 Ok(Some(line)) => self.heard.push_back(line),
                 Ok(None) => panic!("the other process ended before {begin:?}: {:?}", self.heard),
                 Err(_) => panic!("never heard {begin:?}, but {:?}", self.heard),
+            }
+        }
+    }
+
+    /// Lines that begin so and were said so far.
+    pub(crate) fn said(&mut self, begin: &str) -> Vec<String> {
+        while let Ok(line) = self.lines.try_recv() {
+            self.heard.push_back(line);
+        }
+        let all = self.heard.drain(..);
+        let (said, rest): (Vec<_>, Vec<_>) = all.partition(|line| line.starts_with(begin));
+        self.heard = rest.into();
+        said
+    }
+
+    /// Whether it has ended by itself, or was killed.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Waits, for so long at most, until it says a line that begins with one of these.
+    pub(crate) async fn hears_one_of(&mut self, begins: &[&str], patience: Duration) -> String {
+        let start = Instant::now();
+        loop {
+            let fits = |line: &String| begins.iter().any(|begin| line.starts_with(begin));
+            if let Some(at) = self.heard.iter().position(fits) {
+                return self.heard.remove(at).unwrap();
+            }
+            let left = patience.saturating_sub(start.elapsed());
+            match tokio::time::timeout(left, self.lines.recv()).await {
+                Ok(Some(line)) => self.heard.push_back(line),
+                Ok(None) => panic!(
+                    "the other process ended before {begins:?}: {:?}",
+                    self.heard
+                ),
+                Err(_) => panic!("never heard any of {begins:?}, but {:?}", self.heard),
             }
         }
     }
@@ -268,9 +310,13 @@ pub(crate) fn resident_of(pid: &str) -> u64 {
 
 /// Plays a node until stdin ends, if this process was started by [`Other::start`]; else nothing.
 pub(crate) fn play_if_told() {
-    let Ok(role) = std::env::var(PLAY) else {
-        return;
-    };
+    if let Ok(role) = std::env::var(PLAY) {
+        play_with(async |told| play(&role, told).await);
+    }
+}
+
+/// Runs what plays, with the lines of stdin, and ends this process when stdin does.
+pub(crate) fn play_with(play: impl AsyncFnOnce(tokio::sync::mpsc::UnboundedReceiver<String>)) {
     let (tell, told) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -282,10 +328,11 @@ pub(crate) fn play_if_told() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    runtime.unwrap().block_on(play(&role, told));
+    runtime.unwrap().block_on(play(told));
 }
 
-fn say(line: impl std::fmt::Display) {
+/// Says a line to whoever started this process.
+pub(crate) fn say(line: impl std::fmt::Display) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "@{line}");
     let _ = out.flush();

@@ -235,6 +235,53 @@ struct Flow {
     delay: Duration,
     /// Bytes in a second.
     rate: Option<u64>,
+    frames: Frames,
+    /// What happens when so many frames have passed.
+    at_frame: BTreeMap<u64, Act>,
+}
+
+/// Where the frames of a control connection end. Not of a data connection, of which it counts none.
+#[derive(Default)]
+struct Frames {
+    /// Of the present frame: its length and sum, as far as they have come.
+    prefix: Vec<u8>,
+    /// Bytes of it that are still to come, when its prefix has.
+    left: u64,
+    /// Frames that have come, the greetings among them.
+    whole: u64,
+}
+
+impl Frames {
+    const PREFIX: usize = 8;
+
+    /// How many bytes may be read without reading over an end.
+    fn most(&self) -> u64 {
+        match self.left {
+            0 => (Frames::PREFIX - self.prefix.len()) as u64,
+            left => left,
+        }
+    }
+
+    /// Not more of them than [`Frames::most`] said.
+    fn came(&mut self, bytes: &[u8]) {
+        if self.left > 0 {
+            self.left -= bytes.len() as u64;
+        } else {
+            self.prefix.extend_from_slice(bytes);
+            if let Some(word) = self.prefix.first_chunk::<4>()
+                && self.prefix.len() == Frames::PREFIX
+            {
+                // The length, without the check of it.
+                self.left = u64::from(u32::from_le_bytes(*word) & ((1 << 25) - 1));
+            } else {
+                return;
+            }
+        }
+        if self.left == 0 {
+            self.prefix.clear();
+            self.whole += 1;
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -267,12 +314,33 @@ impl Link {
         });
     }
 
+    /// Does it when so many bytes more have come this way.
+    pub(crate) fn after_more(&self, way: Way, more: u64, act: Act) {
+        self.change(way, |flow| {
+            flow.at.insert(flow.came + more, act);
+        });
+    }
+
+    /// Does it when so many frames more have come this way, at the end of the last one; of a control
+    /// connection. What is only on its way counts.
+    pub(crate) fn after_frames(&self, way: Way, more: u64, act: Act) {
+        self.change(way, |flow| {
+            flow.at_frame.insert(flow.frames.whole + more, act);
+        });
+    }
+
+    /// Frames that have come this way so far, greetings among them; of a control connection.
+    pub(crate) fn frames(&self, way: Way) -> u64 {
+        lock(&self.state.ways)[way as usize].frames.whole
+    }
+
     /// Forwards again, and forgets what was to happen. What was swallowed stays lost.
     pub(crate) fn heal(&self) {
         for way in [Way::Up, Way::Down] {
             self.change(way, |flow| {
                 flow.mode = Mode::Forward;
                 flow.at.clear();
+                flow.at_frame.clear();
                 (flow.delay, flow.rate) = (Duration::ZERO, None);
             });
         }
@@ -315,7 +383,14 @@ impl Link {
 
     /// Whether what was to happen at a number of bytes has happened.
     pub(crate) fn has_acted(&self, way: Way) -> bool {
-        lock(&self.state.ways)[way as usize].at.is_empty()
+        let flow = &lock(&self.state.ways)[way as usize];
+        flow.at.is_empty() && flow.at_frame.is_empty()
+    }
+
+    /// Whether what comes this way is thrown away.
+    pub(crate) fn swallows(&self, way: Way) -> bool {
+        let mode = lock(&self.state.ways)[way as usize].mode;
+        matches!(mode, Mode::Swallow | Mode::Close)
     }
 
     /// Whether one of its sockets is open.
@@ -354,8 +429,37 @@ impl Flow {
             let act = first.remove();
             self.act(act);
         }
+        while let Some(first) = self.at_frame.first_entry()
+            && *first.key() <= self.frames.whole
+        {
+            let act = first.remove();
+            self.act(act);
+        }
         let next = self.at.first_key_value().map_or(u64::MAX, |(at, _)| *at);
-        next - self.came
+        match self.is_control() {
+            false => next - self.came,
+            true => self.frames.most().min(next - self.came),
+        }
+    }
+
+    /// As far as can be said: behind length, sum and "KVRM" of the first frame stands which message it
+    /// is. Nothing else that a test sends begins so.
+    fn is_control(&self) -> bool {
+        let magic = self
+            .head
+            .get(8..12)
+            .is_none_or(|magic| magic == b"KVRM" || magic == b"MRVK");
+        magic && self.head.get(12).is_none_or(|message| *message == 0)
+    }
+
+    /// Bytes have come, not more of them than [`Flow::due`] said.
+    fn take(&mut self, bytes: &[u8]) {
+        if self.is_control() {
+            self.frames.came(bytes);
+        }
+        self.came += bytes.len() as u64;
+        let head = HEAD.saturating_sub(self.head.len()).min(bytes.len());
+        self.head.extend_from_slice(&bytes[..head]);
     }
 }
 
@@ -465,9 +569,7 @@ async fn pump(from: &Socket, to: &Socket, link: &Link, way: Way) -> io::Result<(
         let (mut mode, delay, rate) = {
             let mut ways = lock(&link.state.ways);
             let flow = &mut ways[way as usize];
-            flow.came += n as u64;
-            let head = HEAD.saturating_sub(flow.head.len()).min(n);
-            flow.head.extend_from_slice(&bytes[..head]);
+            flow.take(bytes);
             if flow.flip != 0 {
                 bytes[0] ^= std::mem::take(&mut flow.flip);
                 flow.flipped += 1;

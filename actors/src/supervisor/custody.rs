@@ -134,6 +134,11 @@ impl<L, W> Custody<L, W> {
         self.sealed
     }
 
+    /// Whether the proof was made: it is with the room, or on its way there.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.proven
+    }
+
     /// The proof, once, when the record is sealed and nothing is owed.
     pub fn quiet(&mut self) -> Option<Quiescence<W>> {
         if !self.sealed || self.proven || self.owed() > 0 {

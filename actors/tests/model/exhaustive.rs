@@ -47,12 +47,11 @@ impl Model for OneRoom {
         }
         fn all(world: &World, done: bool) -> bool {
             let stories = &world.truth.stories;
-            world.is_empty()
-                && stories.len()
-                    == world.nodes.len() * (world.size.attempts * world.size.rooms) as usize
+            stories.len() == world.nodes.len() * (world.size.attempts * world.size.rooms) as usize
                 && stories
                     .values()
                     .all(|s| (s.outcome == Some(Outcome::Done)) == done)
+                && world.is_empty()
         }
         vec![
             Property::always("S1: no late write", |_, w| kept(w, Broken::S1LateWrite)),
@@ -85,7 +84,7 @@ impl Model for OneRoom {
             }),
             Property::always("nobody is accused", |_, w| kept(w, Broken::Accused)),
             Property::always("at rest nothing is held", |_, w: &World| {
-                w.is_empty() || !w.is_at_rest() || w.is_wanted_quarantine(false)
+                !w.is_at_rest() || w.is_empty() || w.is_wanted_quarantine(false)
             }),
             Property::sometimes("all are done", |_, w| all(w, true)),
             Property::sometimes("all are aborted", |_, w| all(w, false)),

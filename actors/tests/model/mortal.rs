@@ -270,7 +270,9 @@ impl World {
             let (gate, sender) = (&self.plane.gates[&tag], process(tag.id.sender));
             let link = &self.links[self.link_of(gate.node, sender.0)];
             let apart = link.ends.iter().any(|e| e.session.is_none());
-            let failed = self.plane.jobs.iter().any(|j| j.claim == tag && j.errored);
+            // A sender's room is out of none of its claims before it is out of all.
+            let mut jobs = self.plane.jobs.iter();
+            let failed = jobs.any(|j| (j.owner, j.key) == (sender, tag.room) && j.errored);
             let over = self.lives[sender.0] != sender.1 || self.is_dead(sender);
             (over && !self.size.fence) || (failed && !self.size.fence) || (apart && !for_ever)
         };

@@ -149,7 +149,11 @@ impl World {
         let open = gates.any(|(tag, gate)| {
             let mine = (gate.node, gate.life) == (node, life);
             let busy = match self.size.plane {
-                Kind::Ucx => self.plane.jobs.iter().any(|j| j.claim == *tag && !j.fenced),
+                // What was posted since a fence is refused.
+                Kind::Ucx => {
+                    let can_land = |j: &Job| j.claim == *tag && !j.fenced && !j.landed;
+                    !self.plane.fenced.contains(tag) && self.plane.jobs.iter().any(can_land)
+                }
                 _ => !gate.closed || gate.inside > 0,
             };
             mine && busy

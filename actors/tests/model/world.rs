@@ -178,7 +178,8 @@ impl World {
     /// Clocks that may run out.
     pub(crate) fn clocks(&self) -> Vec<Action> {
         let mut all = Vec::new();
-        if !self.size.clocks && self.is_stirring() {
+        let armed = |n: &Shared<Node>| !n.clocks.is_empty() || !n.early_clocks.is_empty();
+        if !self.nodes.iter().any(armed) || (!self.size.clocks && self.is_stirring()) {
             return all;
         }
         for (i, node) in self.nodes.iter().enumerate().filter(|(i, _)| self.runs(*i)) {
@@ -247,13 +248,27 @@ impl World {
 
     /// Whether anything is left of [`World::fair`].
     fn is_stirring(&self) -> bool {
-        !self.fair().is_empty()
+        let sides = [SENDER, RECEIVER];
+        let on = |i, l: &Link, side| self.link_steps(i, l, side).next().is_some();
+        let mut links = self.links.iter().enumerate();
+        let busy = |n: &Shared<Node>| !n.inbox.is_empty() || !n.mail.is_empty();
+        let mut nodes = self.nodes.iter().enumerate();
+        let mut moves = Vec::new();
+        !self.sums.is_empty()
+            || nodes.any(|(i, n)| busy(n) && self.runs(i))
+            || links.any(|(i, l)| sides.iter().any(|s| on(i, l, *s)))
+            || {
+                self.moves(&mut moves);
+                self.recoveries(&mut moves);
+                !moves.is_empty()
+            }
     }
 
     /// What is held, armed or under way.
     pub(crate) fn leftovers(&self) -> Vec<&'static str> {
         let nodes = || self.nodes.iter();
         let stories = || self.truth.stories.values().filter(|s| !s.died);
+        // In this order, what is most often left comes first.
         let all = [
             ("lives", nodes().all(|n| n.core.is_empty())),
             ("claims", nodes().all(|n| n.core.claims() == 0)),

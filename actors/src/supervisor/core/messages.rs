@@ -125,6 +125,12 @@ impl<L, W, A> ShardCore<L, W, A> {
             && let Some(record) = l.legs.get_mut(usize::from(leg.0))
         {
             record.ended = true;
+            // The room has its proof, and does not speak to a leg that it lost: nobody else answers.
+            if std::mem::take(&mut record.lost) && l.custody.is_proven() && l.role == Role::Sender {
+                let landed = Coverage::new();
+                let body = Body::Quiesced { tag, landed };
+                out.push(Output::ToPeer { peer, body });
+            }
         }
         let event = match body {
             Body::Bound { .. } => Event::Bound(leg),
@@ -295,19 +301,20 @@ impl<L, W, A> ShardCore<L, W, A> {
             let lives: Vec<LifeId> = self.lives.keys().copied().collect();
             lives.into_iter().for_each(|life| self.prove(life, out));
         });
-        for (life, l) in &self.lives {
+        for (life, l) in &mut self.lives {
             if l.crashed {
                 continue;
             }
             for (i, leg) in l
                 .legs
-                .iter()
+                .iter_mut()
                 .enumerate()
                 .filter(|(_, leg)| leg.peer == peer)
             {
                 if leg.closed || crate::switched!(LostSessionKeepsRooms) {
                     continue;
                 }
+                leg.lost = true;
                 let leg = LegNo(i as u16);
                 let event = Event::LegLost {
                     leg,

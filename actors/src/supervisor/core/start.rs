@@ -180,6 +180,7 @@ impl<L, W, A> ShardCore<L, W, A> {
             checksum: offer.checksum,
             closed: false,
             ended: false,
+            lost: false,
         });
         l.pages += offer.pages;
         out.push(Output::ToRoom {
@@ -223,6 +224,7 @@ impl LegRecord {
             checksum: false,
             closed: false,
             ended: false,
+            lost: false,
         }
     }
 }

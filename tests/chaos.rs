@@ -1,0 +1,246 @@
+//! Nodes in processes of their own, and everything that can happen to them and between them, while
+//! rooms run all the time and every page is watched.
+//!
+//! `KVROOM_CHAOS_SECONDS` (20 if not set) is how long in all, `KVROOM_CHAOS_SEED` (1) where the faults
+//! come from. A failure prints both; the faults come again in the same order, though not at the same
+//! moments of the rooms.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+#[path = "chaos/canary.rs"]
+mod canary;
+#[path = "chaos/fault.rs"]
+mod fault;
+#[path = "chaos/node.rs"]
+mod node;
+#[path = "chaos/rng.rs"]
+mod rng;
+#[path = "chaos/storm.rs"]
+mod storm;
+
+use common::namespace::{is_inside, run_inside};
+use common::process::{Other, Role};
+use common::*;
+use kvroom::actors::copy::plant::Plant;
+use kvroom::{Deadlines, LocalHub, Outcome, RoomId};
+use rng::Rng;
+use std::process::Command;
+use std::sync::mpsc::RecvTimeoutError::Timeout;
+use std::time::Duration;
+use storm::{Plan, Report, run};
+
+#[test]
+fn plays_a_node_of_the_storm_when_told_to() {
+    node::play_if_told();
+}
+
+#[test]
+fn plays_the_other_process_when_told_to() {
+    common::process::play_if_told();
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("{name} = {text:?} is no number")),
+        Err(_) => otherwise,
+    }
+}
+
+/// Says how to run it again if it fails.
+struct Replay {
+    seed: u64,
+    seconds: u64,
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Replay { seed, seconds } = self;
+            eprintln!(
+                "to run these faults again: KVROOM_CHAOS_SEED={seed} KVROOM_CHAOS_SECONDS={seconds} \
+                 cargo test --test chaos every_page -- --nocapture"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_page_is_its_owners_whatever_happens_to_processes_and_networks_and_all_heals() {
+    let (seed, seconds) = (
+        number("KVROOM_CHAOS_SEED", 1),
+        number("KVROOM_CHAOS_SECONDS", 20),
+    );
+    // At least one round of each number of nodes.
+    let rounds = (seconds / 60).max(1) * 4;
+    let mut all = Report::default();
+    for round in 0..rounds {
+        let seed = seed + round / 4;
+        let _replay = Replay { seed, seconds };
+        let nodes = 2 + round as usize % 4;
+        let mut rng = Rng::of(seed, &[nodes as u64]);
+        // One at least shares no memory, so that there is a network.
+        let mut shared: Vec<bool> = (0..nodes).map(|i| i != 0 && rng.percent(65)).collect();
+        rng.shuffle(&mut shared);
+        let report = run(&Plan {
+            seed: rng.next(),
+            shared: shared.clone(),
+            time: Duration::from_millis(seconds * 1_000 / rounds),
+            faults: true,
+            plant: None,
+            patience: PATIENCE,
+        })
+        .await;
+        println!("seed {seed}, {nodes} nodes, shared {shared:?}: {report:?}");
+        assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+        all.add(report);
+    }
+    println!("in all: {all:?}");
+    // A run that moves nothing, or in which nothing is ended, shows nothing.
+    let n = |what: &str| all.tally.get(what).copied().unwrap_or(0);
+    assert!(n("r_Done") > 100 && n("s_Done") > 100, "{all:?}");
+    assert!(n("r_Requested") > 5 && n("s_Requested") > 5, "{all:?}");
+    let mut never = fault::KINDS.map(fault::Fault::name).to_vec();
+    never.retain(|fault| !all.faults.contains_key(fault));
+    assert!(never.is_empty(), "never happened: {never:?}");
+}
+
+/// A storm without faults, in which the lanes of one node do something wrong.
+async fn planted(shared: bool, plant: Plant) -> Report {
+    let report = run(&Plan {
+        seed: 7,
+        shared: vec![shared; 2],
+        time: Duration::from_secs(10),
+        faults: false,
+        plant: Some(plant),
+        patience: Duration::from_secs(2),
+    })
+    .await;
+    println!("{plant:?}, shared {shared}: {report:?}");
+    report
+}
+
+#[test]
+fn the_same_holds_over_a_network_that_loses_and_reorders_packets() {
+    let worse = "ip link set lo up
+        tc qdisc add dev lo root netem delay 2ms 1ms loss 1% duplicate 1% reorder 10% 50%";
+    run_inside('n', worse, "storms_over_a_bad_network_when_inside");
+}
+
+#[tokio::test]
+async fn storms_over_a_bad_network_when_inside() {
+    if !is_inside() {
+        return;
+    }
+    let seconds = number("KVROOM_CHAOS_SECONDS", 20) / 4;
+    let seed = number("KVROOM_CHAOS_SEED", 1);
+    let _replay = Replay { seed, seconds };
+    // Packets are lost for longer than a silence that is borne, and nobody is told.
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let holes = std::thread::spawn(move || {
+        let netem = |what: &str| {
+            let line = format!("qdisc change dev lo root netem {what}");
+            let tc = Command::new("tc").args(line.split(' ')).status();
+            assert!(tc.unwrap().success(), "tc {line}");
+        };
+        let mut n = 0;
+        while stopped
+            .recv_timeout(Duration::from_millis(900))
+            .is_err_and(|e| e == Timeout)
+        {
+            netem("loss 100%");
+            std::thread::sleep(Duration::from_millis(200 + n * 700 % 1_500));
+            netem("delay 2ms 1ms loss 1% duplicate 1% reorder 10% 50%");
+            n += 1;
+        }
+        n
+    });
+    let report = run(&Plan {
+        seed,
+        shared: vec![false, true, true],
+        time: Duration::from_secs(seconds),
+        faults: true,
+        plant: None,
+        patience: PATIENCE,
+    })
+    .await;
+    drop(stop);
+    println!("seed {seed}, in a namespace: {report:?}");
+    assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
+    assert!(holes.join().unwrap() > 0);
+    assert!(report.tally["r_Done"] > 20, "{report:?}");
+}
+
+#[tokio::test]
+async fn a_source_that_is_read_late_or_never_given_back_is_noticed() {
+    let torn = planted(true, Plant::TornRead).await;
+    let mut wrong = torn.wrong.iter();
+    assert!(wrong.any(|w| w.contains("not what it may hold") || w.contains("ChecksumMismatch")));
+    for shared in [false, true] {
+        // A page that is read for ever never comes back as one that can be written.
+        let leak = planted(shared, Plant::Leak).await;
+        let mut wrong = leak.wrong.iter();
+        assert!(wrong.any(|w| w.contains("somebody reads them")));
+    }
+}
+
+#[tokio::test]
+async fn a_byte_that_is_written_late_is_noticed() {
+    for shared in [false, true] {
+        let report = planted(shared, Plant::LateWrite).await;
+        let mut wrong = report.wrong.iter();
+        assert!(wrong.any(|w| w.contains("not what it may hold")));
+    }
+}
+
+#[tokio::test]
+async fn a_node_without_a_file_descriptor_left_goes_on_with_its_peers_and_accepts_again_later() {
+    let mut prefill = Other::start("plays_the_other_process_when_told_to", &Role::default()).await;
+    let setup = Setup {
+        deadlines: Deadlines {
+            connect: Duration::from_millis(500),
+            ..Deadlines::default()
+        },
+        ..Setup::over(Over::Tcp)
+    };
+    let (hub, brake) = (LocalHub::new(), Default::default());
+    let known = Side::start(&hub, "d", &setup, &brake).await;
+    let peer = within(known.node.connect(&prefill.address)).await.unwrap();
+    moves(&known, &peer, &mut prefill, 1).await;
+    fault::limit(prefill.pid(), "--nofile=3:");
+    // No new connection, and nothing that is there is the worse for it.
+    let late = Side::start(&hub, "late", &setup, &brake).await;
+    let refused = within(late.node.connect(&prefill.address)).await;
+    assert!(refused.is_err(), "{refused:?}");
+    for id in 2..12 {
+        moves(&known, &peer, &mut prefill, id).await;
+    }
+    fault::limit(prefill.pid(), "--nofile=1024:");
+    let start = std::time::Instant::now();
+    let met = loop {
+        match within(late.node.connect(&prefill.address)).await {
+            Ok(peer) => break peer,
+            Err(why) => assert!(start.elapsed() < PATIENCE, "{why}"),
+        }
+    };
+    moves(&late, &met, &mut prefill, 100).await;
+    prefill.ask("free", "@free").await;
+    known.quiet().await;
+    late.quiet().await;
+}
+
+/// A room from the other process.
+async fn moves(decode: &Side, from: &kvroom::Peer, prefill: &mut Other, id: u64) {
+    let lease = decode.pool.lease_write(&[0, 1]).unwrap();
+    let room = decode.node.receive(RoomId(id)).from(from).into(lease);
+    let room = within(room.start()).await.unwrap();
+    prefill.tell(&format!("send {id} 0"));
+    prefill.tell(&format!("push {id} 0 0 2"));
+    prefill.tell(&format!("finish {id} 0 2"));
+    assert_eq!(within(room.outcome()).await, Outcome::Done);
+    let back = within(room.released()).await;
+    verify(&back.leases[0], common::process::stamp_of(id, 0), 0);
+    prefill.hears(&format!("@released s {id} 0")).await;
+}

@@ -1,0 +1,303 @@
+//! Two to five nodes in processes of their own, what is between them, and the faults.
+//!
+//! ```text
+//!   n0 ═shared memory═ n1          every pair is connected, the higher number dials; rooms run in both
+//!     ╲               ╱            directions of each pair all the time
+//!    proxy         proxy
+//!       ╲           ╱
+//!        ╲─  n2  ─╱                n2 shares no memory: TCP, through a proxy
+//! ```
+//!
+//! Faults come from a seed and are taken back some time later. In the end everything is healed; then a
+//! fresh room of each pair and direction must be Done, and nothing may be left behind.
+
+use super::fault::{Fault, KINDS, Undo};
+use super::node::{Seat, VARIABLE};
+use super::rng::Rng;
+use crate::common::PATIENCE;
+use crate::common::process::Other;
+use crate::common::proxy::{Act, Proxy, Way};
+use kvroom::actors::copy::plant::Plant;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+pub(crate) const PLAYER: &str = "plays_a_node_of_the_storm_when_told_to";
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    /// Which of the nodes share memory.
+    pub(crate) shared: Vec<bool>,
+    pub(crate) time: Duration,
+    pub(crate) faults: bool,
+    /// What the lanes of node 0 do wrong.
+    pub(crate) plant: Option<Plant>,
+    /// How long everything may take to come back at the end.
+    pub(crate) patience: Duration,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// Everything that is not as it must be.
+    pub(crate) wrong: Vec<String>,
+    /// What the nodes counted, in all their lives.
+    pub(crate) tally: BTreeMap<String, u64>,
+    pub(crate) faults: BTreeMap<&'static str, u64>,
+}
+
+impl Report {
+    /// What another one counted, too.
+    pub(crate) fn add(&mut self, other: Report) {
+        for (what, n) in other.tally {
+            *self.tally.entry(what).or_default() += n;
+        }
+        for (fault, n) in other.faults {
+            *self.faults.entry(fault).or_default() += n;
+        }
+    }
+
+    fn count(&mut self, tally: &str) {
+        for entry in tally.split(' ').skip(1) {
+            if let Some((what, n)) = entry.split_once('=') {
+                let n: u64 = n.parse().unwrap();
+                *self.tally.entry(what.to_owned()).or_default() += n;
+            }
+        }
+    }
+}
+
+/// One node, in whichever life.
+pub(crate) struct Place {
+    pub(crate) seat: Seat,
+    pub(crate) process: Option<Other>,
+    /// What its present life has counted, as it said last.
+    pub(crate) tally: String,
+    pub(crate) stopped: bool,
+    /// Its limits are lowered.
+    pub(crate) limited: bool,
+}
+
+/// What is between two nodes that do not share memory. The later one dials through it.
+pub(crate) struct Between {
+    pub(crate) low: usize,
+    pub(crate) high: usize,
+    pub(crate) proxy: Proxy,
+}
+
+pub(crate) struct Storm {
+    pub(crate) rng: Rng,
+    pub(crate) places: Vec<Place>,
+    pub(crate) between: Vec<Between>,
+    pub(crate) undo: Vec<(Instant, Undo)>,
+    pub(crate) report: Report,
+}
+
+/// Runs it from start to end.
+pub(crate) async fn run(plan: &Plan) -> Report {
+    let mut storm = Storm::start(plan).await;
+    let end = Instant::now() + plan.time;
+    let mut next = Instant::now() + Duration::from_millis(300);
+    let mut deck: Vec<Fault> = Vec::new();
+    while Instant::now() < end && storm.report.wrong.is_empty() {
+        storm.undo_due(Instant::now()).await;
+        if plan.faults && Instant::now() >= next {
+            if deck.is_empty() {
+                deck = KINDS.to_vec();
+                storm.rng.shuffle(&mut deck);
+            }
+            if let Some(fault) = deck.pop() {
+                storm.strike(fault).await;
+            }
+            // The fewer there are, the more of them one fault strikes.
+            let gap = 50 + storm.rng.below(400);
+            next = Instant::now() + Duration::from_millis(gap * 4 / storm.places.len() as u64);
+        }
+        storm.listen();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    if storm.report.wrong.is_empty() {
+        storm.heal().await;
+        storm.fresh().await;
+        storm.account(plan.patience).await;
+    }
+    storm.report
+}
+
+impl Storm {
+    async fn start(plan: &Plan) -> Storm {
+        let mut storm = Storm {
+            rng: Rng::new(plan.seed),
+            places: Vec::new(),
+            between: Vec::new(),
+            undo: Vec::new(),
+            report: Report::default(),
+        };
+        for (index, shared) in (0..).zip(&plan.shared) {
+            storm.places.push(Place {
+                seat: Seat {
+                    index,
+                    life: 0,
+                    listen: "tcp://127.0.0.1:0".into(),
+                    shared: *shared,
+                    seed: plan.seed,
+                    plant: plan.plant.filter(|_| index == 0),
+                },
+                process: None,
+                tally: String::new(),
+                stopped: false,
+                limited: false,
+            });
+            let high = storm.places.len() - 1;
+            storm.begin(high).await;
+            for low in 0..high {
+                if !(plan.shared[low] && plan.shared[high]) {
+                    let proxy = Proxy::tcp(&storm.places[low].seat.listen);
+                    storm.between.push(Between { low, high, proxy });
+                }
+            }
+            storm.introduce(high);
+        }
+        storm
+    }
+
+    /// Starts a life of a node, at the address that it has, if it had one before.
+    pub(crate) async fn begin(&mut self, at: usize) {
+        let place = &mut self.places[at];
+        let other = Other::start_told(PLAYER, VARIABLE, &place.seat.words()).await;
+        place.seat.listen.clone_from(&other.address);
+        place.seat.life += 1;
+        place.process = Some(other);
+        let before = std::mem::take(&mut place.tally);
+        self.report.count(&before);
+        let place = &mut self.places[at];
+        (place.stopped, place.limited) = (false, false);
+    }
+
+    /// Tells a node whom to dial.
+    pub(crate) fn introduce(&mut self, high: usize) {
+        for low in 0..high {
+            let name = self.places[low].seat.name();
+            let between = self.between.iter().find(|b| (b.low, b.high) == (low, high));
+            let address = match between {
+                Some(between) => between.proxy.address().to_owned(),
+                None => self.places[low].seat.listen.clone(),
+            };
+            if let Some(process) = &mut self.places[high].process {
+                process.tell(&format!("peer {name} {address}"));
+            }
+        }
+    }
+
+    /// Hears what the nodes say is wrong, and that none has ended by itself.
+    fn listen(&mut self) {
+        for place in &mut self.places {
+            if let Some(process) = &mut place.process {
+                self.report.wrong.extend(process.said("@wrong"));
+                if let Some(tally) = process.said("@tally").pop() {
+                    place.tally = tally;
+                }
+                if process.has_ended() {
+                    let name = place.seat.name();
+                    self.report
+                        .wrong
+                        .push(format!("{name} has ended by itself"));
+                    place.process = None;
+                }
+            }
+        }
+        for between in &self.between {
+            between.proxy.forget();
+        }
+    }
+
+    async fn heal(&mut self) {
+        let all = Instant::now() + Duration::from_secs(3_600);
+        self.undo_due(all).await;
+        for between in &self.between {
+            between.proxy.refuse(false);
+            between.proxy.plan(|_| Vec::new());
+            between.proxy.reset();
+        }
+        for place in &mut self.places {
+            if let Some(process) = &mut place.process {
+                process.tell("calm");
+            }
+        }
+    }
+
+    /// A fresh room for each pair, in both directions.
+    async fn fresh(&mut self) {
+        let names: Vec<String> = self.places.iter().map(|p| p.seat.name()).collect();
+        for place in &mut self.places {
+            for name in names.iter().filter(|name| **name != place.seat.name()) {
+                if let Some(process) = &mut place.process {
+                    process.tell(&format!("fresh {name}"));
+                }
+            }
+        }
+        for place in &mut self.places {
+            let own = place.seat.name();
+            for name in names.iter().filter(|name| **name != own) {
+                if let Some(process) = &mut place.process {
+                    let said = process.hears(&format!("@fresh {name}")).await;
+                    if said[2..].join(" ") != "done" {
+                        self.report.wrong.push(format!("{own}: {}", said.join(" ")));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn account(&mut self, patience: Duration) {
+        for place in &mut self.places {
+            if let Some(process) = &mut place.process {
+                process.tell(&format!("free {}", patience.as_millis()));
+            }
+        }
+        for place in &mut self.places {
+            let Some(process) = &mut place.process else {
+                continue;
+            };
+            let name = place.seat.name();
+            let free = process
+                .hears_one_of(&["@free", "@stuck"], patience + PATIENCE)
+                .await;
+            if free.starts_with("@stuck") {
+                self.report.wrong.push(format!("{name}: {free}"));
+                continue;
+            }
+            self.report.count(&free);
+            self.report.wrong.extend(process.said("@wrong"));
+        }
+        if !self.report.wrong.is_empty() {
+            return;
+        }
+        for place in &mut self.places {
+            if let Some(process) = &mut place.process {
+                let said = process.ask("bye", "@bye").await;
+                if said[1] != "true" {
+                    let name = place.seat.name();
+                    self.report
+                        .wrong
+                        .push(format!("{name} stopped with rooms left"));
+                }
+            }
+        }
+    }
+
+    /// What is between two nodes is as it was when they began.
+    pub(crate) fn mend(&self, at: usize) {
+        let proxy = &self.between[at].proxy;
+        proxy.plan(|_| Vec::new());
+        for link in proxy.open() {
+            // Before it is healed: it may have been in a hole, too.
+            let lost = [Way::Up, Way::Down].iter().any(|way| link.swallows(*way));
+            match lost {
+                true => link.now(Way::Up, Act::Reset),
+                false => link.heal(),
+            }
+        }
+    }
+}
