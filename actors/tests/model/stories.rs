@@ -13,7 +13,7 @@
 
 use crate::exhaustive::{OneRoom, SIZE};
 use crate::model::node::In;
-use crate::model::reach::{Found, Graph, shortest};
+use crate::model::reach::{Class, Found, Graph, shortest};
 use crate::model::size::Size;
 use crate::model::story_text::{broken_promise, tell, tell_on};
 use crate::model::world::{Action, World};
@@ -74,7 +74,10 @@ impl Row {
         let told = match self.wrong {
             Wrong::Promise(broken) => tell(start, story, broken_promise(broken)),
             Wrong::Step(name, _) => tell(start, story, name),
-            Wrong::Stuck(goal) => tell_on(start, story, goal.name),
+            Wrong::Stuck(goal) => {
+                let in_time = !goal.by.contains(&Class::Deadline);
+                tell_on(start, story, goal.name, in_time)
+            }
         };
         format!("{head}\n{told}")
     }

@@ -26,16 +26,21 @@ pub(crate) fn tell(mut world: World, actions: &[Action], ending: &str) -> String
     text
 }
 
-/// The same for a state from which there is no good end, with how it goes on if nobody interferes.
-pub(crate) fn tell_on(mut world: World, actions: &[Action], ending: &str) -> String {
+/// The same for a state from which there is no good end, with how it goes on if nobody interferes
+/// but, perhaps, `callers` who begin what they may begin.
+pub(crate) fn tell_on(mut world: World, actions: &[Action], ending: &str, callers: bool) -> String {
     let mut text = tell(world.clone(), actions, ending);
     for action in actions {
         world.apply(action);
     }
     text.push_str("\nand then, if nobody interferes:\n");
     for _ in 0..LONG {
-        let next = world.fair().into_iter().chain(world.healing()).next();
-        let Some(action) = next else { break };
+        let begin = |a: &Action| callers && matches!(a, Action::Start(_));
+        let calls = world.calls().into_iter().filter(begin);
+        let next = world.fair().into_iter().chain(world.healing());
+        let Some(action) = next.chain(calls).next() else {
+            break;
+        };
         text.push_str("  - ");
         world = step(&mut text, &world, &action);
     }
