@@ -156,6 +156,20 @@ async fn an_abort_by_either_side_in_the_middle_of_every_frame_of_data_ends_both(
     }
 }
 
+/// How many frames of the control connection a room takes this way, when nothing happens to it.
+async fn frames_of_a_room(d: &mut Decode, way: Way) -> u64 {
+    let link = control(d.proxy()).await;
+    let before = link.frames(way);
+    let (id, room) = d.receive().await;
+    d.push_all(id).await;
+    assert_eq!(within(room.outcome()).await, Outcome::Done);
+    d.prefill.hears(&format!("@released s {id} 0")).await;
+    let frames = link.frames(way) - before;
+    println!("{way:?}: {frames} frames");
+    assert!(frames >= 2, "{frames}");
+    frames
+}
+
 /// What happens to a frame of the control connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Harm {
@@ -171,9 +185,12 @@ enum Harm {
 async fn every_control_frame_may_be_cut_off_lost_or_late_and_the_room_is_done() {
     let mut d = Decode::new(By::Tcp, LONG).await;
     let mut happened = 0;
+    let mut cases = 0;
     for way in [Way::Up, Way::Down] {
+        let frames = frames_of_a_room(&mut d, way).await;
         for harm in [Harm::Cut, Harm::Lost, Harm::Late] {
-            for frame in 0..6 {
+            for frame in 0..frames {
+                cases += 1;
                 let link = control(d.proxy()).await;
                 match harm {
                     Harm::Cut => link.after_frames(way, frame, Act::Reset),
@@ -184,11 +201,7 @@ async fn every_control_frame_may_be_cut_off_lost_or_late_and_the_room_is_done() 
                     Harm::Late => link.after_frames(way, frame, Act::Stop),
                 }
                 let (id, room) = d.receive().await;
-                d.prefill.tell(&format!("send {id} 0"));
-                for place in 0..PAGES {
-                    d.push(id, place).await;
-                }
-                d.prefill.tell(&format!("finish {id} 0 {PAGES}"));
+                d.push_all(id).await;
                 if harm == Harm::Late {
                     let stands = || link.has_acted(way) || room.try_outcome().is_some();
                     until("it stands, or is done", stands).await;
@@ -211,10 +224,11 @@ async fn every_control_frame_may_be_cut_off_lost_or_late_and_the_room_is_done() 
             }
         }
     }
-    assert!(happened >= 30, "{happened} of 36");
+    // How many frames are taken together may differ from room to room.
+    assert!(happened * 10 >= cases * 8, "{happened} of {cases}");
     let stats = d.side.node.stats().await;
     assert_eq!(stats.sessions_opened, 1, "{stats:?}");
-    assert!(stats.sessions_resumed >= 20, "{stats:?}");
+    assert!(stats.sessions_resumed >= cases / 2, "{stats:?}");
 }
 
 #[tokio::test]
@@ -222,15 +236,11 @@ async fn an_abort_by_either_side_behind_every_control_frame_ends_both() {
     let mut d = Decode::new(By::Tcp, LONG).await;
     let mut mixed = Vec::new();
     for way in [Way::Up, Way::Down] {
-        for frame in 0..6 {
+        for frame in 0..frames_of_a_room(&mut d, way).await {
             for who in [Who::Decode, Who::Prefill] {
                 let link = hold(d.proxy(), way, frame).await;
                 let (id, room) = d.receive().await;
-                d.prefill.tell(&format!("send {id} 0"));
-                for place in 0..PAGES {
-                    d.push(id, place).await;
-                }
-                d.prefill.tell(&format!("finish {id} 0 {PAGES}"));
+                d.push_all(id).await;
                 let stands = || link.has_acted(way) || room.try_outcome().is_some();
                 until("it stands, or is done", stands).await;
                 settle(&[&d.side.node]).await;
@@ -332,14 +342,10 @@ async fn either_side_may_be_killed_behind_every_control_frame() {
     let mut d = Decode::new(By::Tcp, SHORT).await;
     let mut p = Prefill::new(By::Tcp, SHORT).await;
     for way in [Way::Up, Way::Down] {
-        for frame in 0..5 {
+        for frame in 0..frames_of_a_room(&mut d, way).await {
             let link = hold(d.proxy(), way, frame).await;
             let (id, room) = d.receive().await;
-            d.prefill.tell(&format!("send {id} 0"));
-            for place in 0..PAGES {
-                d.push(id, place).await;
-            }
-            d.prefill.tell(&format!("finish {id} 0 {PAGES}"));
+            d.push_all(id).await;
             let stands = || link.has_acted(way) || room.try_outcome().is_some();
             until("it stands, or is done", stands).await;
             d.kill_prefill().await;

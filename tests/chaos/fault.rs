@@ -36,10 +36,12 @@ pub(crate) enum Fault {
     Files,
     /// A process gets no more memory, and tries to make a pool.
     Memory,
+    /// A process aborts all of its rooms, twice.
+    AbortAll,
 }
 
 /// All of them.
-pub(crate) const KINDS: [Fault; 14] = [
+pub(crate) const KINDS: [Fault; 15] = [
     Fault::Reset,
     Fault::ResetSoon,
     Fault::HalfClose,
@@ -54,6 +56,7 @@ pub(crate) const KINDS: [Fault; 14] = [
     Fault::Stop,
     Fault::Files,
     Fault::Memory,
+    Fault::AbortAll,
 ];
 
 impl Fault {
@@ -74,6 +77,7 @@ impl Fault {
             Fault::Stop => "stop",
             Fault::Files => "no files",
             Fault::Memory => "no memory",
+            Fault::AbortAll => "abort all",
         }
     }
 }
@@ -95,10 +99,10 @@ pub(crate) enum Undo {
 }
 
 impl Storm {
-    /// Does it somewhere.
-    pub(crate) async fn strike(&mut self, fault: Fault) {
+    /// Does it somewhere, if it can be done there now.
+    pub(crate) async fn strike(&mut self, fault: Fault) -> bool {
         let struck = match fault {
-            Fault::Kill | Fault::Stop | Fault::Files | Fault::Memory => {
+            Fault::Kill | Fault::Stop | Fault::Files | Fault::Memory | Fault::AbortAll => {
                 self.strike_process(fault).await
             }
             _ => self.strike_between(fault),
@@ -106,6 +110,7 @@ impl Storm {
         if struck {
             *self.report.faults.entry(fault.name()).or_default() += 1;
         }
+        struck
     }
 
     /// One in four is longer than a silence that is borne.
@@ -170,7 +175,9 @@ impl Storm {
                 proxy.reset();
                 self.undo.push(later(Undo::Accept(at)));
             }
-            Fault::Kill | Fault::Stop | Fault::Files | Fault::Memory => return false,
+            Fault::Kill | Fault::Stop | Fault::Files | Fault::Memory | Fault::AbortAll => {
+                return false;
+            }
         }
         true
     }
@@ -216,6 +223,11 @@ impl Storm {
                 if said[1] != "refused" {
                     self.report.wrong.push(said.join(" "));
                 }
+            }
+            Fault::AbortAll => {
+                // Also one that is stopped: then it does so when it goes on.
+                process.tell("abort-all");
+                process.tell("abort-all");
             }
             _ => return false,
         }

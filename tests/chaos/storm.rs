@@ -12,8 +12,9 @@
 //! fresh room of each pair and direction must be Done, and nothing may be left behind.
 
 use super::fault::{Fault, KINDS, Undo};
-use super::node::{Seat, VARIABLE};
+use super::node::VARIABLE;
 use super::rng::Rng;
+use super::seat::Seat;
 use crate::common::PATIENCE;
 use crate::common::process::Other;
 use crate::common::proxy::{Act, Proxy, Way};
@@ -94,21 +95,23 @@ pub(crate) struct Storm {
     pub(crate) report: Report,
 }
 
-/// Runs it from start to end.
-pub(crate) async fn run(plan: &Plan) -> Report {
+/// Runs it from start to end. Faults are drawn from the deck; those that could strike nothing go
+/// to its end.
+pub(crate) async fn run(plan: &Plan, deck: &mut Vec<Fault>) -> Report {
     let mut storm = Storm::start(plan).await;
     let end = Instant::now() + plan.time;
     let mut next = Instant::now() + Duration::from_millis(300);
-    let mut deck: Vec<Fault> = Vec::new();
     while Instant::now() < end && storm.report.wrong.is_empty() {
         storm.undo_due(Instant::now()).await;
         if plan.faults && Instant::now() >= next {
             if deck.is_empty() {
-                deck = KINDS.to_vec();
-                storm.rng.shuffle(&mut deck);
+                deck.extend(KINDS);
+                storm.rng.shuffle(deck);
             }
-            if let Some(fault) = deck.pop() {
-                storm.strike(fault).await;
+            if let Some(fault) = deck.pop()
+                && !storm.strike(fault).await
+            {
+                deck.insert(0, fault);
             }
             // The fewer there are, the more of them one fault strikes.
             let gap = 50 + storm.rng.below(400);
@@ -222,7 +225,7 @@ impl Storm {
         }
         for place in &mut self.places {
             if let Some(process) = &mut place.process {
-                process.tell("calm");
+                process.ask("calm", "@calm").await;
             }
         }
     }

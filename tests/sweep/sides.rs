@@ -177,6 +177,15 @@ impl Decode {
         self.prefill.hears(&format!("@pushed {id} 0 {place}")).await;
     }
 
+    /// The other side's room, from its start to its finish.
+    pub(crate) async fn push_all(&mut self, id: u64) {
+        self.prefill.tell(&format!("send {id} 0"));
+        for place in 0..PAGES {
+            self.push(id, place).await;
+        }
+        self.prefill.tell(&format!("finish {id} 0 {PAGES}"));
+    }
+
     /// A whole room, whatever was before it.
     pub(crate) async fn moves(&mut self) {
         let id = self.next_id();

@@ -1,0 +1,111 @@
+//! What a node of the storm is started with.
+
+use crate::common::kv;
+use kvroom::actors::copy::plant::Plant;
+use kvroom::{Deadlines, Limits, Net, Node, Pool};
+use std::time::Duration;
+
+/// Bytes of a page in one layer; a room has up to [`MOST`] of them.
+const PAGE: u64 = 16 << 10;
+pub(crate) const MOST: u64 = 6;
+const PAGES: u32 = 64;
+/// A session that is lost is noticed in this time.
+const LIVENESS: Duration = Duration::from_millis(1_000);
+
+/// What a node of the storm is.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    pub(crate) index: u64,
+    /// Which start of it.
+    pub(crate) life: u64,
+    pub(crate) listen: String,
+    /// It shares its memory with others that do.
+    pub(crate) shared: bool,
+    pub(crate) seed: u64,
+    /// What its lanes do wrong on purpose.
+    pub(crate) plant: Option<Plant>,
+}
+
+impl Seat {
+    pub(crate) fn name(&self) -> String {
+        format!("n{}", self.index)
+    }
+
+    pub(crate) fn words(&self) -> String {
+        let plant = match self.plant {
+            None => "-",
+            Some(Plant::LateWrite) => "late",
+            Some(Plant::TornRead) => "torn",
+            Some(Plant::Leak) => "leak",
+        };
+        format!(
+            "{} {} {} {} {} {plant}",
+            self.index, self.life, self.listen, self.shared, self.seed
+        )
+    }
+
+    pub(crate) fn of(words: &str) -> Seat {
+        let words: Vec<&str> = words.split(' ').collect();
+        Seat {
+            index: words[0].parse().unwrap(),
+            life: words[1].parse().unwrap(),
+            listen: words[2].to_owned(),
+            shared: words[3] == "true",
+            seed: words[4].parse().unwrap(),
+            plant: match words[5] {
+                "late" => Some(Plant::LateWrite),
+                "torn" => Some(Plant::TornRead),
+                "leak" => Some(Plant::Leak),
+                _ => None,
+            },
+        }
+    }
+
+    /// The node, and its pool.
+    pub(crate) async fn start(&self) -> (Node, Pool) {
+        let pool = match self.shared {
+            true => Pool::shared(kv(PAGES, PAGE)),
+            false => Pool::owned(kv(PAGES, PAGE)),
+        };
+        let pool = pool.unwrap();
+        let (plant, net) = (
+            self.plant,
+            Net {
+                listen: vec![self.listen.clone()],
+                // Every changed bit is found.
+                payload_crc: true,
+                shm: self.shared,
+                ..Net::default()
+            },
+        );
+        let node = Node::builder(&self.name())
+            .net(net)
+            .pool(pool.clone())
+            .shards(1 + self.index as usize % 2)
+            .limits(Limits {
+                rooms: 64,
+                gates: 64,
+                claims_per_peer: 3,
+                early_claims_per_peer: 3,
+                chunks_in_flight: 2,
+                data_frame_bytes: 64 << 10,
+                ..Limits::default()
+            })
+            .deadlines(Deadlines {
+                outcome: Some(Duration::from_secs(8)),
+                stall: Duration::from_secs(4),
+                drain: Duration::from_millis(500),
+                early_claim: Duration::from_secs(3),
+                connect: Duration::from_secs(1),
+                ping: LIVENESS / 4,
+                liveness: LIVENESS,
+                resume: Duration::from_millis(700),
+                backoff_first: Duration::from_millis(5),
+                backoff_most: Duration::from_millis(100),
+                ..Deadlines::default()
+            })
+            .configure(|config| config.plant = plant)
+            .start();
+        (node.await.unwrap(), pool)
+    }
+}
