@@ -13,9 +13,9 @@
 
 use crate::exhaustive::{OneRoom, SIZE};
 use crate::model::node::In;
-use crate::model::reach::{Found, Graph, shortest};
+use crate::model::reach::{Class, Found, Graph, shortest};
 use crate::model::size::Size;
-use crate::model::story_text::{broken_promise, tell};
+use crate::model::story_text::{broken_promise, tell, tell_on};
 use crate::model::world::{Action, World};
 use crate::rules_goals::Wrong;
 use crate::rules_rows::{
@@ -70,12 +70,16 @@ impl Row {
             .map(|s| format!("Off: {s:?}:{}\n", s.text()));
         let planted = self.plant.iter().map(|p| format!("Planted: {p:?}\n"));
         let head: String = off.chain(planted).collect();
-        let ending = match self.wrong {
-            Wrong::Promise(broken) => broken_promise(broken),
-            Wrong::Step(name, _) => name,
-            Wrong::Stuck(goal) => goal.name,
+        let start = World::new(size);
+        let told = match self.wrong {
+            Wrong::Promise(broken) => tell(start, story, broken_promise(broken)),
+            Wrong::Step(name, _) => tell(start, story, name),
+            Wrong::Stuck(goal) => {
+                let in_time = !goal.by.contains(&Class::Deadline);
+                tell_on(start, story, goal.name, in_time)
+            }
         };
-        format!("{head}\n{}", tell(World::new(size), story, ending))
+        format!("{head}\n{told}")
     }
 }
 

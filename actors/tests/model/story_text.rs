@@ -19,16 +19,56 @@ use std::fmt::{Debug, Write as _};
 pub(crate) fn tell(mut world: World, actions: &[Action], ending: &str) -> String {
     let mut text = String::new();
     for (i, action) in actions.iter().enumerate() {
-        let mut next = world.clone();
-        next.apply(action);
-        let _ = writeln!(text, "{:>2}. {}", i + 1, deed(&world, action));
-        for change in changes(&world, &next, action) {
-            let _ = writeln!(text, "      {change}");
-        }
-        world = next;
+        let _ = write!(text, "{:>2}. ", i + 1);
+        world = step(&mut text, &world, action);
     }
     let _ = write!(text, "BROKEN in {} steps: {ending}", actions.len());
     text
+}
+
+/// The same for a state from which there is no good end, with how it goes on if nobody interferes
+/// but, perhaps, `callers` who begin what they may begin.
+pub(crate) fn tell_on(mut world: World, actions: &[Action], ending: &str, callers: bool) -> String {
+    let mut text = tell(world.clone(), actions, ending);
+    for action in actions {
+        world.apply(action);
+    }
+    text.push_str("\nand then, if nobody interferes:\n");
+    for _ in 0..LONG {
+        let begin = |a: &Action| callers && matches!(a, Action::Start(_));
+        let calls = world.calls().into_iter().filter(begin);
+        let next = world.fair().into_iter().chain(world.healing());
+        let Some(action) = next.chain(calls).next() else {
+            break;
+        };
+        text.push_str("  - ");
+        world = step(&mut text, &world, &action);
+    }
+    let mut rest = Vec::new();
+    for ((node, _), story) in &world.truth.stories {
+        let name = format!("{} ({})", who(&world, *node), story.key);
+        match (&story.outcome, story.returned) {
+            (None, _) => rest.push(format!("{name} still waits for its outcome")),
+            (_, false) => rest.push(format!("{name} still waits for its leases")),
+            _ => {}
+        }
+    }
+    let _ = write!(text, "  {}", rest.join("; "));
+    text.truncate(text.trim_end().len());
+    text
+}
+
+/// Steps after a story's end, at most.
+const LONG: usize = 20;
+
+fn step(text: &mut String, world: &World, action: &Action) -> World {
+    let mut next = world.clone();
+    next.apply(action);
+    let _ = writeln!(text, "{}", deed(world, action));
+    for change in changes(world, &next, action) {
+        let _ = writeln!(text, "      {change}");
+    }
+    next
 }
 
 /// A broken promise in words.
