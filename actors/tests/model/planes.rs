@@ -52,6 +52,7 @@ fn lanes_of_another_process_keep_the_contract() {
 fn a_device_that_writes_at_any_time_keeps_the_contract() {
     let size = Size { aborts: 2, ..UCX };
     search("ucx", 400, size);
+    let size = Size { aborts: 1, ..size };
     search_large("ucx, two attempts", 15_000, twice(size));
 }
 
