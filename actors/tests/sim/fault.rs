@@ -3,7 +3,7 @@
 use super::control::{RECEIVER, SENDER};
 use super::fact::Fact;
 use super::caller::{Call, Side};
-use super::plan::{Fabric, FaultKind, MS, PROBE, SETTLE};
+use super::plan::{Fabric, FaultKind, MS};
 use super::world::{Ev, Inject, World};
 use kvroom_actors::ids::RoomId;
 use kvroom_actors::peer::message::{Body, ClaimTag};
@@ -167,7 +167,7 @@ impl World {
             self.go_on(process);
             self.restart(process);
         }
-        self.after(SETTLE + PROBE, Ev::Check);
+        self.after(self.plan.settle + 300 * MS, Ev::Check);
     }
 
     /// Whether everything has ended; if not, it is looked at again later.
@@ -178,7 +178,7 @@ impl World {
         if callers && nodes {
             self.over = true;
         } else {
-            self.after(500 * MS, Ev::Check);
+            self.after(250 * MS, Ev::Check);
         }
     }
 

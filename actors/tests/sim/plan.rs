@@ -163,13 +163,15 @@ pub(crate) struct Plan {
     pub(crate) faults: Vec<Fault>,
     /// All faults have ended.
     pub(crate) calm: u64,
+    /// So long after that fresh rooms begin.
+    pub(crate) settle: u64,
     pub(crate) layers: u32,
 }
 
 /// Longest time of faults.
 const STORM: u64 = 10 * SEC;
 /// After the storm until fresh rooms begin: sessions are noticed to be dead, given up, begun anew.
-pub(crate) const SETTLE: u64 = 6 * SEC;
+const SETTLE: u64 = 4_500 * MS;
 /// A fresh room must be done by then.
 pub(crate) const PROBE: u64 = 5 * SEC;
 
@@ -191,6 +193,7 @@ impl Plan {
             requests: Vec::new(),
             faults: Vec::new(),
             calm: STORM,
+            settle: SETTLE,
             layers: rng.draw(1..3) as u32,
         };
         plan.draw_nodes(nodes, &mut rng);
@@ -397,7 +400,7 @@ impl Plan {
         for link in 0..self.links.len() {
             self.requests.push(Request {
                 room: 1_000_000 + link as u64,
-                at: self.calm + SETTLE,
+                at: self.calm + self.settle,
                 links: vec![link],
                 pages: 3,
                 ragged: true,

@@ -14,7 +14,7 @@ use super::copy::Flight;
 use super::fact::{Fact, LeaseNo, Load, PoolNo};
 use super::node::{Node, layouts};
 use super::oracle::Oracle;
-use super::plan::{Plan, SEC, US};
+use super::plan::{MS, Plan, SEC, US};
 use super::plant::Plant;
 use crate::memory::{GateTable, Inside, Pool};
 use kvroom_actors::ids::{Incarnation, LifeId, Tick};
@@ -85,6 +85,9 @@ pub(crate) struct Report {
     pub(crate) trace: Vec<String>,
     pub(crate) steps: u64,
     pub(crate) frames: u64,
+    /// Of these, in the first moments.
+    pub(crate) early_steps: u64,
+    pub(crate) early_frames: u64,
     pub(crate) ended: u64,
     pub(crate) done: u64,
     pub(crate) rooms: u64,
@@ -117,12 +120,15 @@ pub(crate) struct World {
     trace: Vec<String>,
     steps: u64,
     frames: u64,
+    early: (u64, u64),
     pub(crate) over: bool,
     pub(crate) calm: bool,
 }
 
 /// A world is over at the latest so long after the storm.
 const LAST: u64 = 75 * SEC;
+/// The first moments.
+const EARLY: u64 = 40 * MS;
 /// Or after so many steps: something goes round in circles.
 const MOST_STEPS: u64 = 600_000;
 
@@ -161,6 +167,7 @@ impl World {
             trace: Vec::new(),
             steps: 0,
             frames: 0,
+            early: (0, 0),
             over: false,
             calm: false,
             plan,
@@ -193,6 +200,9 @@ impl World {
             self.step(ev);
             self.collect();
             self.steps += 1;
+            if self.now < EARLY {
+                self.early = (self.steps, self.frames);
+            }
             if let Some((step, inject)) = self.options.inject
                 && step == self.steps
             {
@@ -213,6 +223,8 @@ impl World {
             trace: self.trace,
             steps: self.steps,
             frames: self.frames,
+            early_steps: self.early.0,
+            early_frames: self.early.1,
             ended,
             done,
             rooms: self.plan.requests.len() as u64,
