@@ -118,6 +118,10 @@ impl World {
             for flight in self.flights.values_mut().filter(|f| f.to == life) {
                 flight.inside = None;
             }
+            // What it sent is under way; what it may read it reads no more.
+            for flight in self.flights.values().filter(|f| f.from == life) {
+                flight.forget_source();
+            }
             self.nodes[*n].die(pool_survives);
         }
         self.forget_deferred(process);

@@ -57,7 +57,7 @@ fn plan(fabric: Fabric, settle: u64) -> Plan {
         }],
         // What an injection of a fault that ends takes the place of.
         faults: vec![Fault {
-            at: settle,
+            at: 1_000 * SEC,
             lasts: 0,
             kind: FaultKind::AbortRoom {
                 node: 0,
