@@ -286,6 +286,11 @@ impl World {
                 self.plan.faults[0].kind = FaultKind::Stop { process };
                 self.after(back, Ev::FaultEnds(0));
             }
+            Inject::GiveUp => {
+                let reason = Reason::from(Code::SessionLost);
+                self.give_up(0, SENDER, reason, None);
+            }
+            Inject::Panic { node } => self.panic_room(node, 0),
             Inject::Reset => self.reset(0),
             Inject::DataReset => self.data_reset(0),
         }

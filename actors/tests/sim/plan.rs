@@ -99,6 +99,8 @@ pub(crate) struct Request {
     pub(crate) repeats: bool,
     /// More attempts, if one fails.
     pub(crate) retries: u32,
+    /// The next attempt begins as soon as any side of this one has failed.
+    pub(crate) impatient: bool,
     /// A fresh room after the storm: it must be done.
     pub(crate) probe: bool,
 }
@@ -329,6 +331,7 @@ impl Plan {
             },
             repeats: rng.percent(20),
             retries: rng.draw(0..3) as u32,
+            impatient: rng.percent(40),
             probe: false,
         }
     }
@@ -418,6 +421,7 @@ impl Plan {
                 mistake: None,
                 repeats: false,
                 retries: 0,
+                impatient: false,
                 probe: true,
             });
         }

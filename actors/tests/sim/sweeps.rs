@@ -53,6 +53,7 @@ fn plan(fabric: Fabric, settle: u64) -> Plan {
             mistake: None,
             repeats: true,
             retries: 0,
+            impatient: false,
             probe: false,
         }],
         // What an injection of a fault that ends takes the place of.
@@ -77,17 +78,28 @@ fn plan(fabric: Fabric, settle: u64) -> Plan {
 enum Trouble {
     Inject(Inject),
     Meddle(Meddle),
+    /// The second so many steps after the first.
+    Both(Inject, u64, Inject),
+}
+
+/// All that can be combined.
+fn heals_slowly(inject: Inject) -> bool {
+    matches!(inject, Inject::Kill { .. } | Inject::Stop { .. })
 }
 
 impl Trouble {
     fn run(self, fabric: Fabric, at: u64) -> Report {
         let settle = match self {
-            Trouble::Inject(Inject::Kill { .. } | Inject::Stop { .. }) => 4_500 * MS,
+            Trouble::Inject(inject) if heals_slowly(inject) => 4_500 * MS,
+            Trouble::Both(one, _, two) if heals_slowly(one) || heals_slowly(two) => 4_500 * MS,
             _ => 300 * MS,
         };
         let mut options = Options::default();
         match self {
-            Trouble::Inject(inject) => options.inject = Some((at, inject)),
+            Trouble::Inject(inject) => options.inject = [Some((at, inject)), None],
+            Trouble::Both(one, later, two) => {
+                options.inject = [Some((at, one)), Some((at + later, two))];
+            }
             Trouble::Meddle(meddle) => options.meddle = Some((at, meddle)),
         }
         World::new(plan(fabric, settle), options).run()
@@ -127,7 +139,14 @@ fn sweep(fabric: Fabric) -> usize {
         let stop = Inject::Stop { process };
         troubles.push((Trouble::Inject(stop), quiet.early_steps));
     }
-    troubles.push((Trouble::Inject(Inject::Reset), quiet.early_steps));
+    for trouble in [
+        Trouble::Inject(Inject::Reset),
+        Trouble::Inject(Inject::GiveUp),
+        Trouble::Inject(Inject::Panic { node: 0 }),
+        Trouble::Inject(Inject::Panic { node: 1 }),
+    ] {
+        troubles.push((trouble, quiet.early_steps));
+    }
     if fabric == Fabric::Tcp {
         troubles.push((Trouble::Inject(Inject::DataReset), quiet.early_steps));
     }
@@ -166,6 +185,30 @@ fn sweep(fabric: Fabric) -> usize {
     );
     println!("{} cases over {fabric:?}", cases.len());
     cases.len()
+}
+
+/// The first promise that this trouble breaks, at any step over this fabric.
+#[cfg(debug_assertions)]
+pub(crate) fn broken_by(fabric: Fabric, one: Inject, two: Option<(u64, Inject)>) -> Option<String> {
+    let quiet = World::new(plan(fabric, 300 * MS), Options::default()).run();
+    let trouble = match two {
+        Some((later, two)) => Trouble::Both(one, later, two),
+        None => Trouble::Inject(one),
+    };
+    (1..=quiet.early_steps.max(150)).find_map(|at| trouble.run(fabric, at).violation)
+}
+
+#[test]
+fn a_writer_that_is_stopped_and_told_to_stop_holds_its_pages_until_it_is_out() {
+    for fabric in [Fabric::Shm, Fabric::Tcp] {
+        let quiet = World::new(plan(fabric, 300 * MS), Options::default()).run();
+        let stop = Inject::Stop { process: 0 };
+        let abort = Inject::Abort(Who::Receiver(0));
+        for at in 1..=quiet.early_steps {
+            let report = Trouble::Both(stop, 1, abort).run(fabric, at);
+            assert_eq!(report.violation, None, "{fabric:?}, step {at}");
+        }
+    }
 }
 
 #[test]

@@ -62,6 +62,10 @@ pub(crate) enum Inject {
     Stop { process: usize },
     Reset,
     DataReset,
+    /// The session is given up, here by prefill.
+    GiveUp,
+    /// The youngest room of a node.
+    Panic { node: usize },
 }
 
 /// How a world is run.
@@ -70,8 +74,8 @@ pub(crate) struct Options {
     pub(crate) plant: Option<Plant>,
     /// What happens to which control frame.
     pub(crate) meddle: Option<(u64, Meddle)>,
-    /// What happens after which step.
-    pub(crate) inject: Option<(u64, Inject)>,
+    /// What happens after which steps.
+    pub(crate) inject: [Option<(u64, Inject)>; 2],
     /// Whether the trace is kept as text.
     pub(crate) trace: bool,
 }
@@ -127,6 +131,8 @@ pub(crate) struct World {
 
 /// A world is over at the latest so long after the storm.
 const LAST: u64 = 75 * SEC;
+/// What is on its way over the slowest link arrives within this, before fresh rooms begin.
+const SLOWEST: u64 = 1_500 * MS;
 /// The first moments.
 const EARLY: u64 = 40 * MS;
 /// Or after so many steps: something goes round in circles.
@@ -203,11 +209,11 @@ impl World {
             if self.now < EARLY {
                 self.early = (self.steps, self.frames);
             }
-            if let Some((step, inject)) = self.options.inject
-                && step == self.steps
-            {
-                self.inject(inject);
-                self.collect();
+            for (step, inject) in self.options.inject.into_iter().flatten() {
+                if step == self.steps {
+                    self.inject(inject);
+                    self.collect();
+                }
             }
             if self.now >= end || self.steps >= MOST_STEPS {
                 self.over = true;
@@ -259,7 +265,7 @@ impl World {
             0 => self.roll(kind, link, 50..400),
             _ => self.roll(kind, link, 8..16),
         };
-        (base * tenths / 10).max(US) * slow
+        ((base * tenths / 10).max(US) * slow).min(SLOWEST)
     }
 
     /// How many times as long a copy over this link takes.
