@@ -1,9 +1,9 @@
 //! Faults begin and end; then there is calm, and in the end nothing may be left.
 
-use super::caller::{Call, Side};
 use super::control::{RECEIVER, SENDER};
 use super::fact::Fact;
-use super::plan::{Fabric, FaultKind, MS, PROBE, SETTLE};
+use super::caller::{Call, Side};
+use super::plan::{Fabric, FaultKind, MS};
 use super::world::{Ev, Inject, World};
 use kvroom_actors::ids::RoomId;
 use kvroom_actors::peer::message::{Body, ClaimTag};
@@ -92,8 +92,7 @@ impl World {
 
     fn members(&self, process: usize) -> Vec<usize> {
         let all = 0..self.nodes.len();
-        all.filter(|n| self.plan.nodes[*n].process == process)
-            .collect()
+        all.filter(|n| self.plan.nodes[*n].process == process).collect()
     }
 
     fn kill(&mut self, process: usize, pool_survives: bool) {
@@ -118,6 +117,10 @@ impl World {
             // Its readers are gone, and with them what they were writing.
             for flight in self.flights.values_mut().filter(|f| f.to == life) {
                 flight.inside = None;
+            }
+            // What it sent is under way; what it may read it reads no more.
+            for flight in self.flights.values().filter(|f| f.from == life) {
+                flight.forget_source();
             }
             self.nodes[*n].die(pool_survives);
         }
@@ -168,7 +171,7 @@ impl World {
             self.go_on(process);
             self.restart(process);
         }
-        self.after(SETTLE + PROBE, Ev::Check);
+        self.after(self.plan.settle + 300 * MS, Ev::Check);
     }
 
     /// Whether everything has ended; if not, it is looked at again later.
@@ -179,7 +182,7 @@ impl World {
         if callers && nodes {
             self.over = true;
         } else {
-            self.after(500 * MS, Ev::Check);
+            self.after(250 * MS, Ev::Check);
         }
     }
 
@@ -208,10 +211,7 @@ impl World {
             ("pages leased", pages),
             ("rooms", node.rooms.len()),
             ("clocks", node.timers.len()),
-            (
-                "messages",
-                node.inbox.len() + node.said.len() + node.mail.len(),
-            ),
+            ("messages", node.inbox.len() + node.said.len() + node.mail.len()),
             ("jobs", node.lane.scheduler.len() + node.lane.tcp.len()),
             ("sums", node.sums.len()),
         ] {
@@ -286,6 +286,11 @@ impl World {
                 self.plan.faults[0].kind = FaultKind::Stop { process };
                 self.after(back, Ev::FaultEnds(0));
             }
+            Inject::GiveUp => {
+                let reason = Reason::from(Code::SessionLost);
+                self.give_up(0, SENDER, reason, None);
+            }
+            Inject::Panic { node } => self.panic_room(node, 0),
             Inject::Reset => self.reset(0),
             Inject::DataReset => self.data_reset(0),
         }
