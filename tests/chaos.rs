@@ -108,6 +108,10 @@ async fn every_page_is_its_owners_whatever_happens_to_processes_and_networks_and
     let n = |what: &str| all.tally.get(what).copied().unwrap_or(0);
     assert!(n("r_Done") > 100 && n("s_Done") > 100, "{all:?}");
     assert!(n("r_Requested") > 5 && n("s_Requested") > 5, "{all:?}");
+    assert!(
+        n("held") > 0,
+        "no lane was ever inside a gate for long: {all:?}"
+    );
     let mut never = fault::KINDS.map(fault::Fault::name).to_vec();
     never.retain(|fault| !all.faults.contains_key(fault));
     assert!(never.is_empty(), "never happened: {never:?}");

@@ -6,6 +6,7 @@
 //! | `peer NAME ADDRESS` | connects, and again whenever there is no session | |
 //! | `calm` | starts no room any more but fresh ones | `@calm` |
 //! | `abort-all` | aborts every room that there is | |
+//! | `hold PIECES MS` | the lane that begins the piece after so many stays inside its gate so long | |
 //! | `fresh NAME` | receives a room from that peer | `@fresh NAME done`, `@fresh NAME WHY` |
 //! | `no-fit BYTES` | tries to add pools that do not fit | `@no-fit refused`, `@no-fit WHAT` |
 //! | `free MS` | waits until everything is back and quiet, so long at most | `@free TALLY`, `@stuck WHY` |
@@ -18,6 +19,7 @@ use super::rooms::FRESH;
 use super::seat::Seat;
 use crate::common::process::{play_with, say};
 use crate::common::{PATIENCE, kv};
+use kvroom::actors::copy::plant::Brake;
 use kvroom::{Code, Node, Outcome, Peer, PeerState, Pool, PoolLayout, Which};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -49,7 +51,7 @@ pub(crate) struct Storm {
 }
 
 async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
-    let (node, pool) = seat.start().await;
+    let (node, pool, brake) = seat.start().await;
     let storm = Arc::new(Storm {
         canary: Canary::new(pool, seat.index << 12 | seat.life),
         seat: seat.clone(),
@@ -88,6 +90,11 @@ async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
             }
             "abort-all" => {
                 storm.node.abort_where(Which::All, "everything ends").await;
+            }
+            "hold" => {
+                brake.hold_after(words[1].parse().unwrap());
+                let long = Duration::from_millis(words[2].parse().unwrap());
+                tokio::spawn(Arc::clone(&storm).hold(brake.clone(), long));
             }
             "fresh" => {
                 tokio::spawn(Arc::clone(&storm).fresh(words[1].to_owned()));
@@ -179,6 +186,17 @@ impl Storm {
             Outcome::Done => say(format_args!("fresh {from} done")),
             Outcome::Aborted(why) => say(format_args!("fresh {from} {why}")),
         }
+    }
+
+    /// Waits until a lane is inside a gate, not for ever, and lets it go on so long after.
+    async fn hold(self: Arc<Self>, brake: Brake, long: Duration) {
+        let begun = Instant::now();
+        while brake.held() == 0 && begun.elapsed() < Duration::from_secs(2) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.add_n("held", brake.held() as u64);
+        tokio::time::sleep(long).await;
+        brake.release();
     }
 
     /// Pools that are larger than what this process may have.
