@@ -20,7 +20,7 @@ use super::seat::Seat;
 use crate::common::process::{play_with, say};
 use crate::common::{PATIENCE, kv};
 use kvroom::actors::copy::plant::Brake;
-use kvroom::{Code, Node, Outcome, Peer, PeerState, Pool, PoolLayout, Which};
+use kvroom::{Code, Node, Outcome, Peer, PeerState, Pool, PoolLayout, Reason, Which};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -159,28 +159,29 @@ impl Storm {
     /// A room from this peer that nobody ends.
     async fn fresh(self: Arc<Self>, from: String) {
         let begun = Instant::now();
-        let peer = loop {
-            if let Some(peer) = self.node.peer(&from).await
-                && peer.is_up().is_ok()
-            {
-                break peer;
-            }
+        let id = self.next_id() | FRESH;
+        let mut attempt = 0;
+        let outcome = loop {
+            let why = match self.node.peer(&from).await {
+                Some(peer) if peer.is_up().is_ok() => {
+                    match self.receive(&peer, id, attempt).await {
+                        // Of a session that had ended on the other side before all was healed: the
+                        // next one is there, or comes.
+                        Some(Outcome::Aborted(why)) if attempt < 2 && ENDED.contains(&why.code) => {
+                            attempt += 1;
+                            self.add("fresh again");
+                            continue;
+                        }
+                        Some(outcome) => break outcome,
+                        None => "all pages are out",
+                    }
+                }
+                _ => "there is no session",
+            };
             if begun.elapsed() > PATIENCE {
-                say(format_args!("fresh {from} there is no session"));
-                return;
+                break Outcome::Aborted(Reason::new(Code::LimitReached, why));
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
-        };
-        let id = self.next_id() | FRESH;
-        let outcome = loop {
-            match self.receive(&peer, id, 0).await {
-                Some(outcome) => break outcome,
-                // All pages are out still.
-                None if begun.elapsed() < PATIENCE => {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-                None => break Outcome::Aborted(Code::LimitReached.into()),
-            }
         };
         match outcome {
             Outcome::Done => say(format_args!("fresh {from} done")),
@@ -256,6 +257,9 @@ impl Storm {
         }
     }
 }
+
+/// How a room ends with its session.
+const ENDED: [Code; 3] = [Code::SessionLost, Code::PeerLost, Code::PeerRestarted];
 
 /// The first words of a text, which say what kind it is.
 pub(crate) fn kind(text: &str) -> String {
