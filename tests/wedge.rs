@@ -479,6 +479,38 @@ async fn a_deadline_ends_the_outcome_of_a_room_that_nobody_serves() {
     duo.end().await;
 }
 
+/// A clock that ran out is behind what has arrived already, in whatever order the shard is woken for
+/// the two: what has arrived may be what the clock waits for.
+#[tokio::test]
+async fn what_has_arrived_counts_before_a_clock_that_ran_out_meanwhile() {
+    const DEADLINE: Duration = Duration::from_millis(40);
+    let duo = Duo::new().await;
+    let lease = duo.decode.pool.lease_write(&[0]).unwrap();
+    let room = duo.decode.node.receive(RoomId(1)).from(&duo.peer);
+    let room = room.into(lease).deadline(DEADLINE).start().await.unwrap();
+    let (held, mut is_held) = tokio::sync::oneshot::channel();
+    let (go_on, wait) = std::sync::mpsc::channel::<()>();
+    let hold = Inbound::Ask(Box::new(move |shard, _| {
+        let _ = held.send(std::time::Instant::now());
+        let _ = wait.recv();
+        shard.ring_the_alarm();
+    }));
+    duo.decode
+        .node
+        .runtime()
+        .inbox(RoomId(1))
+        .put(hold)
+        .unwrap();
+    let since = within(async { (&mut is_held).await.unwrap() }).await;
+    room.abort("no longer wanted");
+    // The shard stands still meanwhile, so the clock runs out and is not looked at.
+    tokio::time::sleep_until((since + 2 * DEADLINE).into()).await;
+    drop(go_on);
+    assert_eq!(code(&within(room.outcome()).await), Code::Requested);
+    drop(room);
+    duo.end().await;
+}
+
 async fn a_push_of_a_hundred_thousand_descriptors_lets_other_rooms_through(over: Over) {
     const PAGES: u32 = 50_000;
     let duo = Duo::with(Setup {

@@ -5,6 +5,9 @@
 
 pub mod copy;
 pub mod fabric;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod handle;
 pub mod ids;
 pub mod limits;
@@ -14,3 +17,6 @@ pub mod reason;
 pub mod room;
 pub mod runtime;
 pub mod supervisor;
+pub mod switch;
+
+pub(crate) use switch::switched;

@@ -187,6 +187,63 @@ fn stand_ins_for_proofs_are_in_test_builds_only() {
     );
 }
 
+/// Where rules that a test can turn off may be named: the cores that keep them, and their checkers.
+const SWITCHES: &[&str] = &[
+    "actors/src/lib.rs",
+    "actors/src/switch.rs",
+    "actors/tests/model",
+    "actors/tests/sim",
+];
+
+#[test]
+fn rules_can_be_turned_off_by_the_model_and_the_simulator_alone() {
+    let root = root();
+    let mut sites = 0;
+    for part in ["src", "actors", "kernels", "examples", "tests", "benches"] {
+        for file in rust_files(&root.join(part)) {
+            let code = code_of(&read(&file));
+            let names = ["switched", "switch", "switches", "Switch"];
+            if !names.iter().any(|name| has_word(&code, name)) {
+                continue;
+            }
+            let name = file.strip_prefix(&root).unwrap().to_string_lossy();
+            let in_a_core = PURE
+                .iter()
+                .any(|core| name.starts_with(&format!("actors/src/{core}")));
+            sites += usize::from(in_a_core);
+            let may = in_a_core || SWITCHES.iter().any(|at| name.starts_with(at));
+            assert!(may, "{name} turns rules off, or names a switch");
+            if in_a_core {
+                // A core asks; who turns off is a test.
+                assert!(!code.contains("switch::with"), "{name}");
+            }
+        }
+    }
+    assert!(sites > 10, "only {sites} cores have a switch");
+}
+
+#[test]
+fn only_the_tests_of_this_crate_have_rules_that_can_be_turned_off() {
+    let own = read(&root().join("actors/Cargo.toml"));
+    let (before, dev) = own.split_once("\n[dev-dependencies]\n").unwrap();
+    assert_eq!(before.matches("\nswitches = []\n").count(), 1);
+    assert_eq!(
+        before.matches("\"switches\"").count(),
+        0,
+        "no feature has it"
+    );
+    assert_eq!(dev.matches("\"switches\"").count(), 1);
+    for other in ["Cargo.toml", "kernels/Cargo.toml"] {
+        let manifest = read(&root().join(other));
+        assert!(!manifest.contains("switches"), "{other}");
+    }
+    // A release build has none, feature or not.
+    let source = code_of(&read(&root().join("actors/src/switch.rs")));
+    let debug = "#[cfg(all(feature = , debug_assertions))]";
+    assert_eq!(source.matches(debug).count(), 3, "{source}");
+    assert!(source.contains("#[cfg(not(all(feature = , debug_assertions)))]"));
+}
+
 #[test]
 fn this_check_can_fail() {
     for impure in [

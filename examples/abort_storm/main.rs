@@ -36,6 +36,8 @@ mod stamp;
 mod storms;
 mod timeline;
 mod trace;
+#[cfg(test)]
+mod trace_fuzzing;
 mod world;
 
 use clap::Parser;

@@ -4,6 +4,7 @@ mod bench;
 mod bench_help;
 mod net;
 mod node;
+pub(super) mod words;
 
 pub(crate) use bench::TransferArgs;
 pub(crate) use bench::{
@@ -11,7 +12,8 @@ pub(crate) use bench::{
     Transport,
 };
 pub(crate) use net::NetArgs;
-pub(crate) use node::{NodeArgs, PoolSpec};
+pub(crate) use node::NodeArgs;
+pub(crate) use words::PoolSpec;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 

@@ -13,6 +13,8 @@ mod bench;
 mod child;
 mod doctor;
 mod exit;
+#[cfg(test)]
+mod fuzzing;
 mod log;
 mod node;
 mod output;

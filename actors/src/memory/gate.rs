@@ -88,6 +88,9 @@ pub(crate) enum Left {
     LastAfterClose,
     /// This was the last writer of a closed gate that nobody owns: the caller recycles the slot.
     LastOfOrphan,
+    /// The word does not say that this writer is inside: somebody else wrote it. It was left alone:
+    /// whoever was counted stays counted, which keeps memory longer and never shorter.
+    Overwritten,
 }
 
 /// One word's worth of state, unpacked.
@@ -197,14 +200,8 @@ impl Gate {
         let mut seen = self.word.load(Ordering::Relaxed);
         loop {
             let word = Word(seen);
-            debug_assert!(
-                word.number() == number && word.inside() > 0,
-                "left without entering"
-            );
             if word.check(number).is_err() || word.inside() == 0 {
-                // Not ours: leave the word alone. Whoever was counted stays counted, which keeps
-                // memory longer and never shorter.
-                return Left::Going;
+                return Left::Overwritten;
             }
             let left = match (word.closed() && word.inside() == 1, word.orphaned()) {
                 (false, _) => Left::Going,

@@ -31,6 +31,8 @@ mod bell;
 mod copy;
 mod descriptors;
 mod free_list;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod gate;
 mod held;
 mod lease;

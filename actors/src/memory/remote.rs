@@ -268,7 +268,8 @@ impl Drop for RemoteEntered<'_> {
             return;
         };
         match slot.gate.leave(self.number, || {}) {
-            Left::Going => {}
+            // Overwritten: by the owner, whose word and whose pages it is.
+            Left::Going | Left::Overwritten => {}
             // The owner's tick makes up for a ring that fails.
             Left::LastAfterClose | Left::LastOfOrphan => self.gates.bell.ring(),
         }

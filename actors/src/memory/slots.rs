@@ -256,6 +256,8 @@ impl<T: Occupant> Drop for Entered<'_, T> {
         let gate = &self.slots.slots[self.index as usize].gate;
         match gate.leave(self.number, || bell = Some(self.contents().bell())) {
             Left::Going => {}
+            // This process alone writes the word, so it is a bug here.
+            Left::Overwritten => debug_assert!(false, "left without entering"),
             Left::LastAfterClose => {
                 if let Some(bell) = bell {
                     T::ring(bell, self.number);

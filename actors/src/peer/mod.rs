@@ -7,6 +7,8 @@
 
 pub(crate) mod actor;
 pub mod auth;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 pub mod handshake;
 pub mod hello;
 mod lists;

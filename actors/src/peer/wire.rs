@@ -203,6 +203,12 @@ pub fn decode_frame(payload: &[u8], bounds: &Bounds) -> Result<Frame, WireError>
     Ok(frame)
 }
 
+/// Decodes a value that no check has seen.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn decode_unchecked<T: DeserializeOwned>(payload: &[u8]) -> Result<T, WireError> {
+    decode(payload, MAX)
+}
+
 fn codec() -> impl Config {
     limited::<MAX>()
 }

@@ -591,6 +591,24 @@ impl Shard {
         self.alarm = Some((due, later(ctx, Alarm { due }, due.since(now))));
     }
 
+    /// What the alarm does when it rings.
+    fn wake_up_for_clocks(&mut self) {
+        self.alarm = None;
+        let now = self.running.now();
+        if self.timers.next().is_some_and(|next| next <= now) {
+            // Behind what has arrived already: it may be what the clock waits for.
+            let _ = self.inbox.put(Inbound::Fire);
+        }
+    }
+
+    /// The alarm rings now, in the middle of whatever the shard does. For tests: when it rings by
+    /// itself, a scheduler decides what it overtakes.
+    #[cfg(feature = "plant")]
+    pub fn ring_the_alarm(&mut self) {
+        self.count_turn();
+        self.wake_up_for_clocks();
+    }
+
     fn fire(&mut self, ctx: &mut Context<Self>) {
         let now = self.running.now();
         while let Some(clock) = self.timers.pop(now) {
@@ -1265,15 +1283,7 @@ impl Handler<Alarm> for Shard {
             // It was on its way when it was taken back.
             return;
         }
-        self.alarm = None;
-        if self
-            .timers
-            .next()
-            .is_some_and(|next| next <= self.running.now())
-        {
-            // Behind what has arrived already: it may be what the clock waits for.
-            let _ = self.inbox.put(Inbound::Fire);
-        }
+        self.wake_up_for_clocks();
         self.settle(ctx);
     }
 }

@@ -10,6 +10,7 @@
 //! - a session that ends raises the floor to its mark, and answers the claims that wait;
 //! - a new session starts with that floor as its mark; a claim at or below it has no credit here.
 
+use super::plane::Process;
 use super::size::{Plant, Size};
 use kvroom_actors::ids::{ClaimId, ClaimNo, Incarnation, LegNo, LifeId, RoomKey};
 use kvroom_actors::peer::message::{Body, Claim, ClaimTag, Frame};
@@ -49,7 +50,8 @@ pub(crate) enum Told {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct End {
     me: Incarnation,
-    peer: Incarnation,
+    /// The life of the peer that this end last heard of.
+    pub(crate) peer: Incarnation,
     /// What this node is in claims of this session: a receiver's rank; none at the sender.
     rank: Option<usize>,
     pub(crate) session: Option<Session>,
@@ -65,16 +67,25 @@ pub(crate) struct End {
     open: BTreeSet<ClaimNo>,
 }
 
+/// What a process calls itself.
+pub(crate) fn incarnation((node, inc): Process) -> Incarnation {
+    Incarnation {
+        started_ns: node as u64,
+        nonce: u64::from(inc),
+    }
+}
+
+/// Which process calls itself so.
+pub(crate) fn process(incarnation: Incarnation) -> Process {
+    (incarnation.started_ns as usize, incarnation.nonce as u32)
+}
+
 impl End {
-    pub(crate) fn new(me: usize, peer: usize) -> Self {
-        let life = |node: usize| Incarnation {
-            started_ns: node as u64,
-            nonce: 0,
-        };
+    pub(crate) fn new(me: Process, peer: Process, rank: Option<usize>) -> Self {
         End {
-            me: life(me),
-            peer: life(peer),
-            rank: me.checked_sub(1),
+            me: incarnation(me),
+            peer: incarnation(peer),
+            rank,
             session: None,
             reset: false,
             generation: 0,
@@ -87,9 +98,15 @@ impl End {
     }
 
     /// A new transport, greeted: the session that it belongs to takes the place of any other.
-    pub(crate) fn attach(&mut self, size: &Size, told: &mut Vec<Told>) {
+    pub(crate) fn attach(&mut self, size: &Size, peer: Incarnation, told: &mut Vec<Told>) {
         self.give_up(size, told);
         self.generation += 1;
+        if peer != self.peer {
+            // What is left of it was meant for the life before; numbers of the new one are its own.
+            self.forget(told);
+            self.peer = peer;
+            self.floor = ClaimNo(0);
+        }
         let (our_window, their_window) = match self.rank {
             None => (size.credit, 0),
             Some(_) => (0, size.credit),
@@ -124,6 +141,29 @@ impl End {
         told.push(Told::Lost);
     }
 
+    /// Commands for a life of the peer that is gone.
+    fn forget(&mut self, told: &mut Vec<Told>) {
+        for command in std::mem::take(&mut self.commands) {
+            if let Command::Open(pending) = command {
+                told.push(Told::NotOpened(pending, Code::PeerLost));
+            }
+        }
+    }
+
+    /// The next process at this end goes on with these numbers.
+    pub(crate) fn go_on_from(&mut self, last: u64) {
+        self.last = last;
+    }
+
+    /// The last number that was given.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    pub(crate) fn me(&self) -> Incarnation {
+        self.me
+    }
+
     pub(crate) fn command(&mut self, size: &Size, command: Command, told: &mut Vec<Told>) {
         match command {
             Command::Open(pending) if self.session.is_some() => {
@@ -149,6 +189,12 @@ impl End {
                         posted,
                         written,
                     } => session.progress(tag, posted, written),
+                    Body::Abort { mut tag, reason }
+                        if size.plant == Some(Plant::AbortToTheNewLife) =>
+                    {
+                        tag.id.sender = self.peer;
+                        session.queue(Body::Abort { tag, reason }).unwrap();
+                    }
                     body => session.queue(body).unwrap(),
                 }
             }
@@ -229,7 +275,7 @@ impl End {
     }
 
     /// Whether the session waits for nothing: all is received, all credit is where it began.
-    pub(crate) fn is_quiet(&self, size: &Size) -> bool {
+    pub(crate) fn is_quiet(&self, size: &Size, is_heard: bool) -> bool {
         let quiet = |s: &Session| {
             (!size.acks || s.unacknowledged() == 0)
                 && s.peer_claims() == 0
@@ -237,6 +283,6 @@ impl End {
         };
         self.commands.is_empty()
             && self.waiting.is_empty()
-            && self.session.as_ref().is_none_or(quiet)
+            && (!is_heard || self.session.as_ref().is_none_or(quiet))
     }
 }

@@ -8,20 +8,29 @@
 //!   truth.rs     what really happened to each lease; the properties read only this
 //!   request.rs   the one request of this world, and what its parts look like on the wire
 //!   size.rs      how much may go on and go wrong, and which bug is planted
+//!   shared.rs    parts of a world that are copied when they change
 //!   world.rs     puts them together: what can happen next, and when nothing is left
 //!   steps.rs     what each action does
+//!   lanes.rs     what copies do, on each kind of plane
+//!   mortal.rs    processes die, are stopped, are replaced; pools outlive them; paths are fenced
 //!   outputs.rs   what a core wants done, done
+//!   story_text.rs  a counter-example as people would tell it
 //!   reach.rs     the whole graph of a world, and from where its ends can be reached
 //! ```
 
 pub(crate) mod end;
+pub(crate) mod lanes;
+pub(crate) mod mortal;
 pub(crate) mod network;
 pub(crate) mod node;
 pub(crate) mod outputs;
 pub(crate) mod plane;
 pub(crate) mod reach;
 pub(crate) mod request;
+pub(crate) mod shared;
 pub(crate) mod size;
 pub(crate) mod steps;
+#[cfg(debug_assertions)]
+pub(crate) mod story_text;
 pub(crate) mod truth;
 pub(crate) mod world;

@@ -9,6 +9,7 @@
 //! ```
 
 use super::end::{End, Told};
+use super::plane::Process;
 use super::size::{Plant, Size};
 use kvroom_actors::peer::message::Frame;
 use std::collections::{BTreeMap, VecDeque};
@@ -55,10 +56,14 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// The sender and the receiver at node `receiver`, with a session.
-    pub(crate) fn new(receiver: usize, size: &Size) -> Self {
+    /// A sender, and the receiver of this rank, with a session.
+    pub(crate) fn new(sender: Process, receiver: Process, rank: usize, size: &Size) -> Self {
+        let ends = [
+            End::new(sender, receiver, None),
+            End::new(receiver, sender, Some(rank)),
+        ];
         let mut link = Link {
-            ends: [End::new(0, receiver), End::new(receiver, 0)],
+            ends,
             pipes: BTreeMap::new(),
         };
         for side in [SENDER, RECEIVER] {
@@ -91,6 +96,12 @@ impl Link {
             .filter_map(|(step, can)| can.then_some(step))
     }
 
+    /// Frames on their way to this side, of the session that it has.
+    pub(crate) fn under_way(&self, side: Side) -> impl Iterator<Item = &Frame> {
+        let pipe = self.pipes.get(&self.ends[side].generation);
+        pipe.into_iter().flat_map(move |pipe| &pipe.to[side])
+    }
+
     /// Whether a caller may connect from this side: there is no session.
     pub(crate) fn can_connect(&self, side: Side) -> bool {
         let [a, b] = &self.ends;
@@ -105,8 +116,11 @@ impl Link {
     }
 
     pub(crate) fn is_quiet(&self, size: &Size) -> bool {
-        // An end whose peer lags a session behind cannot be quiet: it is waited for.
-        self.ends.iter().all(|end| end.is_quiet(size))
+        // An end whose peer lags a session behind cannot be quiet: it is waited for. One whose peer
+        // has none any more hears nothing.
+        let [a, b] = &self.ends;
+        let both = a.session.is_some() == b.session.is_some() || a.generation != b.generation;
+        self.ends.iter().all(|end| end.is_quiet(size, both))
     }
 
     pub(crate) fn step(&mut self, side: Side, step: Step, size: &Size, told: &mut Vec<Told>) {
@@ -140,9 +154,31 @@ impl Link {
             Step::Resume => self.resume(size, told),
             Step::Attach => {
                 self.let_go(side);
+                let peer = self.ends[1 - side].me();
                 let end = &mut self.ends[side];
-                end.attach(size, told);
+                end.attach(size, peer, told);
                 self.pipes.entry(end.generation).or_default();
+                let oldest = self.ends[0].generation.min(self.ends[1].generation);
+                self.pipes.retain(|generation, _| *generation >= oldest);
+            }
+        }
+    }
+
+    /// The process at this side is gone, or stopped for good, and `end` is its node's next one.
+    pub(crate) fn replace(&mut self, side: Side, mut end: End, is_dead: bool) {
+        let other = self.ends[1 - side].generation;
+        if self.ends[side].generation > other {
+            // The other one never saw the last session.
+            self.pipes.remove(&self.ends[side].generation);
+        }
+        end.generation = other;
+        end.go_on_from(self.ends[side].last());
+        self.ends[side] = end;
+        if let Some(pipe) = self.pipes.get_mut(&other) {
+            pipe.to[side].clear();
+            pipe.closed[side] |= is_dead;
+            if pipe.closed[1 - side] {
+                self.pipes.remove(&other);
             }
         }
     }
@@ -186,6 +222,11 @@ impl Link {
             return;
         };
         let (to_receiver, to_sender) = (sender.received(), receiver.received());
+        let short = u64::from(size.plant == Some(Plant::ResumedTooShort));
+        let (to_receiver, to_sender) = (
+            to_receiver.saturating_sub(short),
+            to_sender.saturating_sub(short),
+        );
         let too_far =
             size.plant == Some(Plant::ResumedTooFar) && sender.resume(to_sender + 1).is_ok();
         let resumed = too_far || sender.resume(to_sender).is_ok();

@@ -20,6 +20,14 @@ pub(crate) enum Witness {
     GateClosed,
     /// The session's receipt that a claim was never sent.
     NeverSubmitted,
+    /// The life that the claim was sent to answered that it is out.
+    PeerDrained,
+    /// It said that all is written and flushed.
+    Completed,
+    /// The path was destroyed.
+    PathFenced,
+    /// The process that was inside is dead.
+    WriterDead,
 }
 
 pub(crate) type Core = ShardCore<Lease, Witness, ()>;
@@ -79,6 +87,9 @@ impl Node {
             }
             Output::SetEarlyTimer { tag, .. } => {
                 self.early_clocks.insert(*tag);
+            }
+            Output::ClearEarlyTimer { tag, .. } => {
+                self.early_clocks.remove(tag);
             }
             Output::Return { life, .. } => {
                 self.rooms.remove(life);

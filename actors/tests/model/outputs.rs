@@ -6,17 +6,16 @@
 
 use super::end::{Command, Pending};
 use super::network::RECEIVER;
-use super::node::{Lease, Out};
+use super::node::{Lease, Out, Witness};
 use super::plane::Job;
 use super::request::{cells, held};
-use super::size::Plant;
+use super::size::{Kind, Plant};
 use super::truth::Broken;
-use super::world::World;
+use super::world::{World, node_of};
 use kvroom_actors::ids::{LegNo, LifeId, PeerRef};
 use kvroom_actors::peer::message::Body;
 use kvroom_actors::room::{JobSpec, Outcome};
 use kvroom_actors::supervisor::io::Output;
-use std::collections::BTreeSet;
 
 impl World {
     pub(crate) fn output(&mut self, node: usize, output: Out) {
@@ -34,8 +33,10 @@ impl World {
             Output::ToPeer { peer, body } => self.say(node, peer, body),
             Output::CloseGate { life, leg } => {
                 let early = self.size.plant == Some(Plant::GateYieldsEarly);
-                if let Some(claim) = self.plane.close((node, life, leg), early) {
-                    self.gate_empty(claim);
+                if let Some(claim) = self.plane.close((node, life, leg), early)
+                    && self.size.plane != Kind::Ucx
+                {
+                    self.gate_empty(claim, Witness::GateClosed);
                 }
             }
             Output::Post {
@@ -84,7 +85,8 @@ impl World {
     }
 
     fn post(&mut self, life: LifeId, leg: LegNo, no: u32, spec: JobSpec) {
-        let l = self.nodes[0].core.life(life).unwrap();
+        let node = node_of(life);
+        let l = self.nodes[node].core.life(life).unwrap();
         let claim = l.legs()[usize::from(leg.0)].claim.unwrap();
         let held = held(&spec);
         let source = l
@@ -93,7 +95,9 @@ impl World {
             .find(|(h, _)| *h == held)
             .map(|(_, l)| *l);
         self.plane.jobs.push(Job {
+            owner: (node, self.lives[node]),
             life,
+            key: l.key(),
             leg,
             no,
             spec,
@@ -102,31 +106,35 @@ impl World {
             inside: false,
             cancelled: false,
             told: false,
+            errored: false,
+            landed: false,
+            fenced: false,
+            copy: 0,
+            entered: None,
         });
     }
 
     fn publish(&mut self, node: usize, life: LifeId, outcome: Outcome) {
-        if outcome == Outcome::Done && node > 0 && self.written(node, life) != cells(node - 1) {
-            self.truth.broken.insert(Broken::S3DoneIsNotAll);
+        let senders = self.size.senders;
+        let key = self.truth.stories[&(node, life)].key;
+        if outcome == Outcome::Done && node >= senders {
+            let bytes = self.truth.bytes(node, life);
+            if !bytes.keys().eq(&cells(&self.size, node - senders)) {
+                self.truth.broken.insert(Broken::S3DoneIsNotAll);
+            }
+            if bytes.values().any(|whose| *whose != key) {
+                self.truth.broken.insert(Broken::S7WrongBytes);
+            }
         }
-        if outcome == Outcome::Done && node == 0 {
-            let key = self.truth.stories[&(0, life)].key;
-            let done =
-                self.truth.stories.iter().filter(|((n, _), s)| {
-                    *n > 0 && s.key == key && s.outcome == Some(Outcome::Done)
-                });
+        if outcome == Outcome::Done && node < senders {
+            let done = self.truth.stories.iter().filter(|((n, _), s)| {
+                *n >= senders && s.key == key && s.outcome == Some(Outcome::Done)
+            });
             if done.count() != self.size.receivers {
                 self.truth.broken.insert(Broken::SenderDoneAlone);
             }
         }
         self.truth.publish(node, life, outcome);
-    }
-
-    pub(crate) fn written(&self, node: usize, life: LifeId) -> BTreeSet<u32> {
-        let claims = self.plane.gates.iter();
-        let of = claims.filter(|(_, g)| (g.node, g.life) == (node, life));
-        let cells = of.filter_map(|(tag, _)| self.plane.landed.get(tag));
-        cells.flatten().copied().collect()
     }
 
     fn check_source(&mut self, lease: Lease) {
@@ -136,16 +144,28 @@ impl World {
     }
 
     fn check_proof(&mut self, node: usize, life: LifeId) {
-        let gates = self.plane.gates.values();
-        let open = gates
-            .filter(|g| (g.node, g.life) == (node, life))
-            .any(|g| !g.closed || g.inside > 0);
-        let asked = node > 0 && {
-            let end = &self.links[node - 1].ends[RECEIVER];
-            let unread = |c: &Command| matches!(c, Command::Open(p) if p.life == life);
-            end.waiting.iter().any(|p| p.life == life) || end.commands.iter().any(unread)
-        };
-        let jobs = node == 0 && self.plane.jobs.iter().any(|j| j.life == life);
+        let is_receiver = node >= self.size.senders;
+        let mut gates = self.plane.gates.iter();
+        let open = gates.any(|(tag, gate)| {
+            let mine = (gate.node, gate.life) == (node, life);
+            let busy = match self.size.plane {
+                // What was posted since a fence is refused.
+                Kind::Ucx => {
+                    let can_land = |j: &Job| j.claim == *tag && !j.fenced && !j.landed;
+                    !self.plane.fenced.contains(tag) && self.plane.jobs.iter().any(can_land)
+                }
+                _ => !gate.closed || gate.inside > 0,
+            };
+            mine && busy
+        });
+        let asked = is_receiver
+            && self.links.iter().enumerate().any(|(i, link)| {
+                let end = &link.ends[RECEIVER];
+                let unread = |c: &Command| matches!(c, Command::Open(p) if p.life == life);
+                let waits = end.waiting.iter().any(|p| p.life == life);
+                self.node_at(i, RECEIVER) == node && (waits || end.commands.iter().any(unread))
+            });
+        let jobs = !is_receiver && self.plane.jobs.iter().any(|j| j.life == life);
         let read = self.sums.contains(&(node, life));
         if open || asked || jobs || read {
             self.truth.broken.insert(Broken::S6NoProof);

@@ -8,8 +8,10 @@
 
 use crate::exhaustive::{OneRoom, SIZE};
 use crate::model::reach::Graph;
-use crate::model::size::{Plant, Size};
+use crate::model::size::{Kind, Plant, Size};
 use crate::model::world::World;
+use crate::mortals::{pool_survives, sender_dies};
+use crate::planes::{TCP, UCX};
 use stateright::{Checker, HasDiscoveries, Model};
 
 /// Searches until this property is broken.
@@ -80,4 +82,140 @@ fn a_waiting_claim_that_is_forgotten_with_its_session_is_found() {
 fn a_frame_that_a_greeting_skips_is_found() {
     let size = Size { resets: 1, ..SIZE };
     is_found(Plant::ResumedTooFar, "nobody is accused", size);
+}
+
+/// What a plant must not break where something else carries safety.
+const SAFETY: [&str; 7] = [
+    "S1: no late write",
+    "S1x: nothing into another's pages",
+    "S2: no torn source",
+    "S3: done means all",
+    "S6: proof, not patience",
+    "S7: done with this request's bytes",
+    "S10: a sender is done only when its receivers are",
+];
+
+/// Searches all of it; the plant breaks nothing of memory.
+fn is_harmless(plant: Plant, size: Size) {
+    let size = Size {
+        plant: Some(plant),
+        ..size
+    };
+    let checker = OneRoom(size).checker().threads(2).spawn_bfs().join();
+    let states = checker.unique_state_count();
+    for property in SAFETY {
+        let story = checker.discovery(property);
+        assert!(story.is_none(), "{plant:?} breaks {property:?}: {story:?}");
+    }
+    println!("{plant:?} on {:?}: harmless in {states} states", size.plane);
+    assert!(states > 300, "the search saw only {states} states");
+}
+
+#[test]
+fn a_frame_that_is_still_inside_when_its_second_copy_completes_is_found() {
+    let size = Size { resends: 1, ..TCP };
+    is_found(Plant::GateYieldsEarly, "S1: no late write", size);
+    is_found(Plant::GateYieldsEarly, "S6: proof, not patience", size);
+}
+
+#[test]
+fn a_forced_close_that_is_taken_for_a_fence_is_found() {
+    let size = Size { aborts: 1, ..UCX };
+    is_found(Plant::ForcedCloseIsAFence, "S1: no late write", size);
+    is_found(Plant::ForcedCloseIsAFence, "S2: no torn source", size);
+}
+
+#[test]
+fn a_dead_writer_whose_path_was_not_destroyed_is_found() {
+    let size = sender_dies(Kind::Ucx);
+    is_found(Plant::DeathEndsPuts, "S1: no late write", size);
+    is_found(
+        Plant::DeathEndsPuts,
+        "S1x: nothing into another's pages",
+        size,
+    );
+}
+
+#[test]
+fn a_fence_that_is_not_sticky_is_found() {
+    let size = Size {
+        aborts: 1,
+        losses: 1,
+        fence: true,
+        ..UCX
+    };
+    is_found(Plant::FenceNotSticky, "S1: no late write", size);
+}
+
+#[test]
+fn a_flush_that_failed_and_counts_as_one_is_found() {
+    let size = Size {
+        flush_errors: 1,
+        ..UCX
+    };
+    is_found(Plant::FailedFlushIsAFlush, "S3: done means all", size);
+}
+
+#[test]
+fn a_route_that_is_changed_after_something_was_posted_is_found() {
+    let size = Size {
+        flush_errors: 1,
+        ..UCX
+    };
+    is_found(Plant::RouteChanged, "S1: no late write", size);
+    is_found(Plant::RouteChanged, "S2: no torn source", size);
+}
+
+#[test]
+fn a_writer_that_is_given_up_because_a_newer_life_says_hello_is_found() {
+    let size = Size {
+        crashes: 0,
+        stops: 1,
+        ..sender_dies(Kind::Shm)
+    };
+    is_found(Plant::DiscountedOnHello, "S1: no late write", size);
+    is_found(
+        Plant::DiscountedOnHello,
+        "S1x: nothing into another's pages",
+        size,
+    );
+}
+
+#[test]
+fn an_abort_of_an_old_claim_that_the_new_life_answers_is_found_where_no_gate_is() {
+    let plant = Plant::AbortToTheNewLife;
+    is_found(plant, "S1: no late write", sender_dies(Kind::Ucx));
+    let one = |plane| Size {
+        attempts: 1,
+        ..sender_dies(plane)
+    };
+    is_harmless(plant, one(Kind::Tcp));
+    is_harmless(plant, one(Kind::Shm));
+}
+
+#[test]
+fn a_pool_that_is_attached_with_its_old_gates_open_is_found() {
+    let size = pool_survives(Kind::Shm);
+    let plant = Plant::AttachedWithoutClosing;
+    is_found(plant, "S1x: nothing into another's pages", size);
+}
+
+#[test]
+fn claim_numbers_that_begin_again_in_a_pools_next_life_are_found() {
+    let size = pool_survives(Kind::Shm);
+    is_found(
+        Plant::NumbersBeginAgain,
+        "S1x: nothing into another's pages",
+        size,
+    );
+}
+
+#[test]
+fn an_abort_that_is_answered_too_early_is_harmless_where_the_receiver_has_the_gate() {
+    let size = Size { aborts: 1, ..SIZE };
+    for plane in [Kind::Tcp, Kind::Shm] {
+        is_harmless(Plant::QuiescedWhileOut, Size { plane, ..size });
+    }
+    let size = Size { aborts: 1, ..UCX };
+    is_found(Plant::QuiescedWhileOut, "S1: no late write", size);
 }

@@ -1,18 +1,49 @@
-//! The whole graph of a model, kept: from where can its ends be reached?
+//! The whole graph of a model, kept: from where can its ends be reached? And the shortest way to a
+//! state that breaks something.
 //!
 //! ```text
 //!   forward   breadth first from the start, every action        properties, shortest stories
-//!   backward  from the ends, over all but aborts and faults      states that can reach none
+//!   backward  from the ends, over actions of chosen classes      states that can reach none
+//!
+//!   fair      happens if nobody interferes      deadline  a clock runs out
+//!   call      callers go on                     abort     callers end it
+//!   healing   somebody connects again           fault     something goes wrong
 //! ```
 //!
 //! The checker of stateright has no answer for "from everywhere an end can be reached" in a graph
-//! with cycles; this has, for a graph that fits in memory.
+//! with cycles, and its first counter-example is not the shortest; this has, for a graph that fits in
+//! memory.
 
 use super::world::{Action, World};
 use crate::exhaustive::OneRoom;
 use stateright::{Expectation, Model};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// What kind of thing an action is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Fair,
+    Call,
+    Healing,
+    Deadline,
+    Abort,
+    Fault,
+}
+
+/// All of them.
+pub(crate) const EVERY: &[Class] = &[
+    Class::Fair,
+    Class::Call,
+    Class::Healing,
+    Class::Deadline,
+    Class::Abort,
+    Class::Fault,
+];
+/// What may be counted on, with time.
+pub(crate) const PROGRESS: &[Class] = &[Class::Fair, Class::Call, Class::Healing, Class::Deadline];
+/// The same for who does not wait for a clock.
+pub(crate) const IN_TIME: &[Class] = &[Class::Fair, Class::Call, Class::Healing];
 
 /// How a state came to be seen first: its parent, and what was done there.
 type Parent = Option<(u32, Action)>;
@@ -20,8 +51,8 @@ type Parent = Option<(u32, Action)>;
 pub(crate) struct Graph {
     parents: Vec<Parent>,
     worlds: Vec<World>,
-    /// Edges of progress, backward.
-    back: Vec<Vec<u32>>,
+    /// Edges, backward.
+    back: Vec<Vec<(u32, Class)>>,
     /// The first property that some state breaks, and the shortest way there.
     pub(crate) broken: Option<(&'static str, Vec<Action>)>,
     /// What should happen somewhere, and does not.
@@ -30,6 +61,11 @@ pub(crate) struct Graph {
 
 impl Graph {
     pub(crate) fn of(model: &OneRoom) -> Graph {
+        Graph::within(model, EVERY)
+    }
+
+    /// What actions of these classes alone can bring about.
+    pub(crate) fn within(model: &OneRoom, classes: &[Class]) -> Graph {
         let properties = model.properties();
         let sometimes = properties.iter();
         let sometimes = sometimes.filter(|p| p.expectation == Expectation::Sometimes);
@@ -56,14 +92,14 @@ impl Graph {
                     graph.broken = Some((p.name, graph.story(at)));
                 }
             }
-            for (action, is_progress, next) in successors(world) {
+            let next = actions(world).into_iter();
+            for (action, class) in next.filter(|(_, class)| classes.contains(class)) {
+                let next = after(&graph.worlds[at as usize], &action);
                 let (to, new) = graph.see(&mut known, next, Some((at, action)));
                 if new {
                     queue.push_back(to);
                 }
-                if is_progress {
-                    graph.back[to as usize].push(at);
-                }
+                graph.back[to as usize].push((at, class));
             }
         }
         graph
@@ -73,9 +109,20 @@ impl Graph {
         self.worlds.len()
     }
 
-    /// The way to the first state of `from` that can reach none of `to`.
+    /// The way to the first state of `from` that can reach none of `to`, whatever is done but aborts
+    /// and faults.
     pub(crate) fn cannot_reach(
         &self,
+        from: impl Fn(&World) -> bool,
+        to: impl Fn(&World) -> bool,
+    ) -> Option<Vec<Action>> {
+        self.cannot_reach_by(PROGRESS, from, to)
+    }
+
+    /// The shortest way to a state of `from` that can reach none of `to` by actions of `classes`.
+    pub(crate) fn cannot_reach_by(
+        &self,
+        classes: &[Class],
         from: impl Fn(&World) -> bool,
         to: impl Fn(&World) -> bool,
     ) -> Option<Vec<Action>> {
@@ -84,8 +131,9 @@ impl Graph {
             .filter(|at| can[*at as usize])
             .collect();
         while let Some(at) = open.pop() {
-            for before in &self.back[at as usize] {
-                if !std::mem::replace(&mut can[*before as usize], true) {
+            for (before, class) in &self.back[at as usize] {
+                let by = classes.contains(class);
+                if by && !std::mem::replace(&mut can[*before as usize], true) {
                     open.push(*before);
                 }
             }
@@ -97,10 +145,8 @@ impl Graph {
 
     /// Gives the state its place; true if it is new.
     fn see(&mut self, known: &mut HashMap<u64, u32>, world: World, by: Parent) -> (u32, bool) {
-        let mut hasher = DefaultHasher::new();
-        world.hash(&mut hasher);
         let next = self.worlds.len() as u32;
-        let at = *known.entry(hasher.finish()).or_insert(next);
+        let at = *known.entry(fingerprint(&world)).or_insert(next);
         if at == next {
             self.worlds.push(world);
             self.parents.push(by);
@@ -109,27 +155,83 @@ impl Graph {
         (at, at == next)
     }
 
-    fn story(&self, mut at: u32) -> Vec<Action> {
-        let mut story = Vec::new();
-        while let Some((parent, action)) = &self.parents[at as usize] {
-            story.push(action.clone());
-            at = *parent;
-        }
-        story.reverse();
-        story
+    fn story(&self, at: u32) -> Vec<Action> {
+        way_to(&self.parents, at)
     }
 }
 
-/// What can happen, whether it is progress, and the world after it.
-fn successors(world: &World) -> Vec<(Action, bool, World)> {
-    let progress = [world.fair(), world.calls(), world.clocks(), world.healing()];
-    let others = [world.aborts(), world.faults()];
-    let progress = progress.into_iter().flatten().map(|a| (a, true));
-    let others = others.into_iter().flatten().map(|a| (a, false));
-    let apply = |(action, is_progress)| {
-        let mut next = world.clone();
-        next.apply(&action);
-        (action, is_progress, next)
-    };
-    progress.chain(others).map(apply).collect()
+/// What a search for one kind of state found.
+pub(crate) struct Found {
+    /// The shortest way there, if there is one.
+    pub(crate) story: Option<Vec<Action>>,
+    /// States looked at.
+    pub(crate) states: usize,
+}
+
+/// The shortest way to a step that is `bad`, told by the states around it, breadth first. Without one,
+/// all states were looked at that are fewer than `deep` steps away.
+pub(crate) fn shortest(start: World, deep: usize, bad: impl Fn(&World, &World) -> bool) -> Found {
+    let mut parents: Vec<Parent> = vec![None];
+    let mut known = HashSet::from([fingerprint(&start)]);
+    let mut queue = VecDeque::from([(0u32, 0usize, start)]);
+    while let Some((at, depth, world)) = queue.pop_front() {
+        if depth == deep {
+            break;
+        }
+        for (action, _) in actions(&world) {
+            let next = after(&world, &action);
+            if !known.insert(fingerprint(&next)) {
+                continue;
+            }
+            let to = parents.len() as u32;
+            parents.push(Some((at, action)));
+            if bad(&world, &next) {
+                return Found {
+                    story: Some(way_to(&parents, to)),
+                    states: parents.len(),
+                };
+            }
+            queue.push_back((to, depth + 1, next));
+        }
+    }
+    Found {
+        story: None,
+        states: parents.len(),
+    }
+}
+
+fn way_to(parents: &[Parent], mut at: u32) -> Vec<Action> {
+    let mut story = Vec::new();
+    while let Some((parent, action)) = &parents[at as usize] {
+        story.push(action.clone());
+        at = *parent;
+    }
+    story.reverse();
+    story
+}
+
+fn fingerprint(world: &World) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    world.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn after(world: &World, action: &Action) -> World {
+    let mut next = world.clone();
+    next.apply(action);
+    next
+}
+
+/// What can happen, and what kind of thing it is.
+fn actions(world: &World) -> Vec<(Action, Class)> {
+    let all = [
+        (world.fair(), Class::Fair),
+        (world.calls(), Class::Call),
+        (world.clocks(), Class::Deadline),
+        (world.healing(), Class::Healing),
+        (world.aborts(), Class::Abort),
+        (world.faults(), Class::Fault),
+    ];
+    let of = |(actions, class): (Vec<Action>, Class)| actions.into_iter().map(move |a| (a, class));
+    all.into_iter().flat_map(of).collect()
 }

@@ -5,9 +5,9 @@
 //!              └ rank 1 has the first page already
 //! ```
 
-use super::plane::AUX;
+use super::plane::{AUX, cell};
 use super::size::Size;
-use kvroom_actors::ids::{ChunkNo, PoolId};
+use kvroom_actors::ids::{ChunkNo, LegNo, PoolId};
 use kvroom_actors::peer::message::{Claim, ClaimTag, Part};
 use kvroom_actors::room::event::{LegTerms, SectionShape};
 use kvroom_actors::room::receiver::{LegPlan, Terms};
@@ -29,9 +29,12 @@ pub(crate) fn held(spec: &JobSpec) -> Held {
     }
 }
 
-/// What must have been written when the receiver of this rank is done.
-pub(crate) fn cells(rank: usize) -> BTreeSet<u32> {
-    (0..PAGES - skip(rank)).chain([AUX]).collect()
+/// What must have been written when the receiver of this rank is done: as much by each sender.
+pub(crate) fn cells(size: &Size, rank: usize) -> BTreeSet<u32> {
+    let legs = (0..size.senders as u16).map(LegNo);
+    let pages = || (0..PAGES - skip(rank)).chain([AUX]);
+    legs.flat_map(|leg| pages().map(move |page| cell(leg, page)))
+        .collect()
 }
 
 pub(crate) fn chunk(no: ChunkNo, (from, to): (u32, u32)) -> Chunk {
@@ -52,7 +55,7 @@ pub(crate) fn receiver_terms(size: &Size, rank: usize) -> Terms {
     wanted.insert(0, 0..1, 0..PAGES - skip(rank)).unwrap();
     wanted.insert(Rect::AUX, 0..1, 0..1).unwrap();
     Terms {
-        legs: vec![LegPlan { wanted }],
+        legs: vec![LegPlan { wanted }; size.senders],
         total: TOTAL,
         checksum: size.checksum,
     }

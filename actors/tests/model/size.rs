@@ -7,12 +7,40 @@
 
 use std::hash::{Hash, Hasher};
 
+/// How bytes get from a sender to a receiver: see `plane.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// Both nodes are in one process.
+    Local,
+    /// The receiver's lanes write. What is on the wire survives its sender.
+    Tcp,
+    /// The sender's lanes write, through gates that lie in the receiver's memory.
+    Shm,
+    /// A device writes, and there is no gate: a put lands any time before its flush.
+    Ucx,
+}
+
+/// Processes that may die or be stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mortal {
+    Nobody,
+    Senders,
+    Receivers,
+    All,
+}
+
 /// How much can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
+    /// How bytes go.
+    pub(crate) plane: Kind,
+    /// Senders, each a node of its own; all of them serve every receiver.
+    pub(crate) senders: usize,
     /// Receivers, each a node of its own: 1 or 2.
     pub(crate) receivers: usize,
-    /// Attempts that callers may make on each node.
+    /// Rooms that are alive beside each other on each node.
+    pub(crate) rooms: u32,
+    /// Attempts that callers may make of each room on each node.
     pub(crate) attempts: u32,
     /// Whether a checksum is asked for.
     pub(crate) checksum: bool,
@@ -44,6 +72,20 @@ pub(crate) struct Size {
     pub(crate) clocks: bool,
     /// Whether copies may fail by themselves.
     pub(crate) failures: bool,
+    /// Whose processes may die or be stopped.
+    pub(crate) mortal: Mortal,
+    /// Processes that may die. Each may be started again.
+    pub(crate) crashes: u32,
+    /// Processes that may be stopped. Each may go on, and meanwhile another one may take its name.
+    pub(crate) stops: u32,
+    /// Whether the pools of a dead receiver are there in its next life.
+    pub(crate) survives: bool,
+    /// Frames of `Kind::Tcp` that may be sent a second time, on another connection.
+    pub(crate) resends: u32,
+    /// Flushes of `Kind::Ucx` that may end in an error.
+    pub(crate) flush_errors: u32,
+    /// Whether a path of `Kind::Ucx` can be destroyed so that nothing lands any more.
+    pub(crate) fence: bool,
     /// What is wrong on purpose.
     pub(crate) plant: Option<Plant>,
 }
@@ -61,6 +103,10 @@ pub(crate) struct Budget {
     pub(crate) losses: u32,
     pub(crate) panics: u32,
     pub(crate) aborts: u32,
+    pub(crate) crashes: u32,
+    pub(crate) stops: u32,
+    pub(crate) resends: u32,
+    pub(crate) flush_errors: u32,
 }
 
 impl From<Size> for Budget {
@@ -71,6 +117,10 @@ impl From<Size> for Budget {
             losses: size.losses,
             panics: size.panics,
             aborts: size.aborts,
+            crashes: size.crashes,
+            stops: size.stops,
+            resends: size.resends,
+            flush_errors: size.flush_errors,
         }
     }
 }
@@ -90,4 +140,29 @@ pub(crate) enum Plant {
     WaitingForgotten,
     /// A greeting says that one more frame was received than was.
     ResumedTooFar,
+    /// A greeting says that one frame less was received than was: the last one is sent again. No harm
+    /// comes of it, since a session knows what it has; unless a rule is turned off.
+    ResumedTooShort,
+    /// A caller finishes before all is pushed, and may push a chunk again instead. No harm comes of
+    /// it, since the room is told what is missing; unless a rule is turned off.
+    FinishedTooEarly,
+    /// A broken path is closed by force, and that is taken for a fence.
+    ForcedCloseIsAFence,
+    /// That the writing process is dead is taken for an end of its puts.
+    DeathEndsPuts,
+    /// A fence ends what is under way; what the old claims bring later lands.
+    FenceNotSticky,
+    /// A flush that ended in an error is taken for one that did not.
+    FailedFlushIsAFlush,
+    /// After a failed flush the leg goes on by another route, and is complete there.
+    RouteChanged,
+    /// A writer that is inside is given up when a newer life of its node says hello.
+    DiscountedOnHello,
+    /// Peers are known by name only, and claims by number: an old claim's abort is asked of the
+    /// new life, and its answer taken.
+    AbortToTheNewLife,
+    /// A pool's next life leaves the gates of the last one open.
+    AttachedWithoutClosing,
+    /// A pool's next life begins with claim number 1 again.
+    NumbersBeginAgain,
 }

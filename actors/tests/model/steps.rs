@@ -5,17 +5,18 @@
 //! ```
 
 use super::end::Told;
+use super::end::process;
 use super::network::{RECEIVER, SENDER, Side, Step};
 use super::node::Witness;
-use super::plane::{Gate, Plane};
-use super::request::{TOTAL, chunk, held, leg_terms, receiver_terms};
-use super::size::Plant;
+use super::plane::Gate;
+use super::request::{TOTAL, chunk, leg_terms, receiver_terms};
+use super::size::{Kind, Plant};
 use super::truth::{Broken, Story};
-use super::world::{Action, World, node_at, peer_at};
-use kvroom_actors::ids::{ChunkNo, LifeId, PeerRef, RoomKey};
+use super::world::{Action, World, node_of};
+use kvroom_actors::ids::{ChunkNo, LifeId, PeerRef};
 use kvroom_actors::peer::message::{Body, ClaimTag};
 use kvroom_actors::reason::{Code, Reason};
-use kvroom_actors::room::{JobEnd, Role};
+use kvroom_actors::room::Role;
 use kvroom_actors::supervisor::custody::Held;
 use kvroom_actors::supervisor::early::Offer;
 use kvroom_actors::supervisor::io::{Input, Start, StartRole};
@@ -30,6 +31,7 @@ impl World {
             Action::Finish(life) => self.finish(life),
             Action::Abort(node, life) => {
                 self.budget.aborts -= 1;
+                self.hurt(self.truth.stories[&(node, life)].key);
                 let reason = Reason::from(Code::Requested);
                 self.tell(node, Input::Abort { life, reason });
             }
@@ -37,6 +39,7 @@ impl World {
             Action::Room(node) => self.nodes[node].step_room(),
             Action::Link(i, side, step) => {
                 self.budget.losses -= u32::from(step == Step::GiveUp);
+                self.truth.shaken |= step == Step::GiveUp;
                 // The second side of a reset follows from the first.
                 let reset = step == Step::Reset && self.links[i].can_reset();
                 self.budget.resets -= u32::from(reset);
@@ -44,30 +47,43 @@ impl World {
             }
             Action::Enter(at) => self.enter(at),
             Action::Land(at) => self.land(at),
-            Action::Fail(at) => {
-                let claim = self.plane.jobs[at].claim;
-                self.leave(claim);
-                self.over(at, JobEnd::Errored("cable".into()));
+            Action::Fail(at) => self.fail(at),
+            Action::LetGo(at) => self.let_go(at),
+            Action::Resend(at) => self.resend(at),
+            Action::FlushError(at) => self.flush_error(at),
+            Action::Arrive(at) => self.arrive(at),
+            Action::Place(at) => self.place(at),
+            Action::Discount(tag) => self.discount(tag),
+            Action::Fence(tag) => self.fence(tag),
+            Action::Crash(node) => self.crash(node),
+            Action::Stop(node) => self.stop(node),
+            Action::Cont(node, life) => {
+                self.down.remove(&(node, life));
             }
+            Action::Restart(node) => self.restart(node),
             Action::Sum(node, life) => {
                 self.sums.remove(&(node, life));
                 if self.truth.is_returned(node, life) {
                     self.truth.broken.insert(Broken::S2TornSource);
                 }
-                let sum = self.written(node, life).len() as u64;
+                let sum = self.truth.bytes(node, life).len() as u64;
                 self.tell(node, Input::Summed { life, sum });
             }
             Action::Clock(node, life, timer) => {
                 self.nodes[node].clocks.remove(&(life, timer));
+                self.hurt(self.truth.stories[&(node, life)].key);
                 self.tell(node, Input::Timer { life, timer });
             }
             Action::EarlyClock(tag) => {
-                self.nodes[0].early_clocks.remove(&tag);
-                let peer = PeerRef(tag.id.receiver.started_ns as u32);
-                self.tell(0, Input::EarlyTimer { peer, tag });
+                let (node, _) = process(tag.id.sender);
+                self.nodes[node].early_clocks.remove(&tag);
+                self.hurt(tag.room);
+                let peer = self.peer_ref(tag.id.receiver);
+                self.tell(node, Input::EarlyTimer { peer, tag });
             }
             Action::Panic(node, life) => {
                 self.budget.panics -= 1;
+                self.hurt(self.truth.stories[&(node, life)].key);
                 self.nodes[node].panic(life);
             }
         }
@@ -76,7 +92,10 @@ impl World {
 
     /// One step within a node that nobody else can see; false if there is none.
     fn step_node(&mut self) -> bool {
-        for node in 0..self.nodes.len() {
+        for node in (0..self.nodes.len())
+            .filter(|n| self.runs(*n))
+            .collect::<Vec<_>>()
+        {
             if !self.nodes[node].inbox.is_empty() {
                 self.core(node);
                 return true;
@@ -93,6 +112,9 @@ impl World {
     fn step_owner(&mut self) -> bool {
         for i in 0..self.links.len() {
             for side in [SENDER, RECEIVER] {
+                if !self.runs(self.node_at(i, side)) {
+                    continue;
+                }
                 let end = &self.links[i].ends[side];
                 if !end.commands.is_empty() {
                     self.link(i, side, Step::Command);
@@ -113,33 +135,38 @@ impl World {
         }
     }
 
-    fn link(&mut self, i: usize, side: Side, step: Step) {
+    pub(crate) fn link(&mut self, i: usize, side: Side, step: Step) {
         let mut told = Vec::new();
+        let peer = self.peer_at(i, side);
         self.links[i].step(side, step, &self.size, &mut told);
         if !self.links[i].ends[side].counts_right() {
             self.truth.broken.insert(Broken::CreditMiscounted);
         }
         for told in told {
-            self.told(i, side, told);
+            self.told(i, side, peer, told);
         }
         if step == Step::Attach {
-            let peer = peer_at(i, side);
-            self.tell(node_at(i, side), Input::PeerBack { peer });
+            let peer = self.peer_at(i, side);
+            self.tell(self.node_at(i, side), Input::PeerBack { peer });
         }
     }
 
     /// What a session's owner tells its shard.
-    fn told(&mut self, i: usize, side: Side, told: Told) {
-        let (node, peer) = (node_at(i, side), peer_at(i, side));
+    fn told(&mut self, i: usize, side: Side, peer: PeerRef, told: Told) {
+        let node = self.node_at(i, side);
         let input = match told {
             Told::Opened(pending, tag) => {
                 let (life, leg) = (pending.life, pending.leg);
                 let gate = Gate {
                     node,
+                    inc: self.lives[node],
+                    pool: self.pools[node],
+                    place: self.place_of(node, life),
                     life,
                     leg,
                     closed: false,
                     inside: 0,
+                    met: false,
                 };
                 self.plane.gates.insert(tag, gate);
                 Input::ClaimOpened { life, leg, tag }
@@ -168,7 +195,7 @@ impl World {
                     let (tag, landed) = (*tag, Coverage::new());
                     self.say(node, peer, Body::Quiesced { tag, landed });
                 }
-                Input::Message { peer, body }
+                return self.hear(node, peer, body);
             }
             Told::Lost => {
                 let reason = Reason::from(Code::SessionLost);
@@ -182,20 +209,67 @@ impl World {
         self.tell(node, input);
     }
 
+    /// A message of a peer, and, where a fabric has no gate at the receiver, what it proves.
+    fn hear(&mut self, node: usize, peer: PeerRef, body: Body) {
+        let body = self.renamed(node, body);
+        let proof = match &body {
+            Body::Quiesced { tag, .. } => Some((*tag, Witness::PeerDrained)),
+            Body::Complete { tag, .. } => Some((*tag, Witness::Completed)),
+            _ => None,
+        };
+        self.tell(node, Input::Message { peer, body });
+        if self.size.plane == Kind::Ucx
+            && let Some((tag, witness)) = proof
+            && self.plane.gates.get(&tag).is_some_and(|gate| !gate.met)
+        {
+            self.gate_empty(tag, witness);
+        }
+    }
+
+    /// Planted: what a peer says of a claim number is taken for what its former life would say.
+    fn renamed(&self, node: usize, body: Body) -> Body {
+        match body {
+            Body::Quiesced { tag, landed } if self.size.plant == Some(Plant::AbortToTheNewLife) => {
+                let mut gates = self.plane.gates.iter().filter(|(_, g)| g.node == node);
+                let same = |t: &ClaimTag| t.id.number == tag.id.number && t.room == tag.room;
+                let tag = gates.find(|(t, _)| same(t)).map_or(tag, |(t, _)| *t);
+                Body::Quiesced { tag, landed }
+            }
+            body => body,
+        }
+    }
+
+    /// The pages that a life leased.
+    fn place_of(&self, node: usize, life: LifeId) -> u32 {
+        let mut places = self.truth.places.iter();
+        let of = places.find(|((n, ..), held)| *n == node && held.life == life);
+        of.map_or(0, |((.., place), _)| *place)
+    }
+
+    /// The first pages of the node's pool that its table of leases has free.
+    fn lease(&mut self, node: usize, life: LifeId) {
+        let pool = self.pools[node];
+        let free = (0..).find(|at| !self.truth.places.contains_key(&(node, pool, *at)));
+        self.truth.occupy((node, pool, free.unwrap_or(0)), life);
+    }
+
     fn start(&mut self, node: usize) {
-        let attempt = self.started[node];
+        let key = self.next_key(node);
+        let life = LifeId((node as u64) * 100 + u64::from(self.started[node]));
         self.started[node] += 1;
-        let life = LifeId((node as u64) * 100 + u64::from(attempt));
-        let key = RoomKey::new(42, attempt);
-        let (name, role) = if node == 0 {
+        let is_sender = node < self.size.senders;
+        let (name, role) = if is_sender {
             let receivers = self.size.receivers as u16;
             (Role::Sender, StartRole::Sender { receivers })
         } else {
             let role = StartRole::Receiver {
-                terms: receiver_terms(&self.size, node - 1),
-                peers: vec![PeerRef(0)],
-                leases: vec![(Held::Section(0), self.truth.lend())],
+                terms: receiver_terms(&self.size, node - self.size.senders),
+                peers: (0..self.size.senders)
+                    .map(|sender| self.peer_at(self.link_of(node, sender), RECEIVER))
+                    .collect(),
+                leases: vec![(Held::Section(0), self.truth.lend(node))],
             };
+            self.lease(node, life);
             (Role::Receiver, role)
         };
         let story = Story {
@@ -203,6 +277,7 @@ impl World {
             role: name,
             outcome: None,
             returned: false,
+            died: false,
         };
         self.truth.stories.insert((node, life), story);
         let start = Start {
@@ -214,7 +289,7 @@ impl World {
             role,
         };
         self.tell(node, Input::Start(Box::new(start)));
-        if node == 0 && self.size.prepared {
+        if is_sender && self.size.prepared {
             (0..self.size.chunks.len()).for_each(|which| self.push(life, which));
             self.finish(life);
         }
@@ -228,77 +303,15 @@ impl World {
             self.pushed.push((life, which as u32 + 1));
         }
         let chunk = chunk(no, self.size.chunks[which]);
-        let lease = self.truth.lend();
-        self.tell(0, Input::Push { life, chunk, lease });
+        let node = node_of(life);
+        let lease = self.truth.lend(node);
+        self.tell(node, Input::Push { life, chunk, lease });
     }
 
     fn finish(&mut self, life: LifeId) {
         self.finished.insert(life);
-        let (total, aux) = (TOTAL, Some(self.truth.lend()));
-        self.tell(0, Input::Finish { life, total, aux });
-    }
-
-    fn enter(&mut self, at: usize) {
-        if self.plane.jobs[at].cancelled {
-            self.over(at, JobEnd::Cancelled);
-        } else if !self.plane.enter(at) {
-            self.over(at, JobEnd::Refused);
-        } else if self.size.plant == Some(Plant::LandedBeforeTheFlush) {
-            let mut job = self.plane.jobs[at].clone();
-            (job.inside, job.told) = (true, true);
-            self.leave(job.claim);
-            let checksum = Plane::pages(&job.spec).len() as u64;
-            self.over(at, JobEnd::Landed { checksum });
-            self.plane.jobs.push(job);
-        }
-    }
-
-    fn land(&mut self, at: usize) {
-        let job = self.plane.jobs[at].clone();
-        let gate = self.plane.gates[&job.claim].clone();
-        if self.truth.is_returned(gate.node, gate.life) {
-            self.truth.broken.insert(Broken::S1LateWrite);
-        }
-        if !job.source.is_some_and(|s| self.truth.lent.contains(&s)) {
-            self.truth.broken.insert(Broken::S2TornSource);
-        }
-        let pages = Plane::pages(&job.spec);
-        let checksum = pages.len() as u64;
-        let landed = self.plane.landed.entry(job.claim).or_default();
-        landed.extend(pages);
-        if !job.told {
-            self.leave(job.claim);
-        }
-        self.over(at, JobEnd::Landed { checksum });
-    }
-
-    fn leave(&mut self, claim: ClaimTag) {
-        if self.plane.leave(claim) {
-            self.gate_empty(claim);
-        }
-    }
-
-    pub(crate) fn gate_empty(&mut self, claim: ClaimTag) {
-        let gate = &self.plane.gates[&claim];
-        let (node, life, leg) = (gate.node, gate.life, gate.leg);
-        let witness = Witness::GateClosed;
-        self.tell(node, Input::GateClosed { life, leg, witness });
-    }
-
-    fn over(&mut self, at: usize, end: JobEnd) {
-        let job = self.plane.jobs.remove(at);
-        if job.told {
-            return;
-        }
-        let input = Input::JobOver {
-            life: job.life,
-            leg: job.leg,
-            job: job.no,
-            carried: held(&job.spec),
-            rest: 0,
-            end,
-            witness: Witness::Ticket,
-        };
-        self.tell(0, input);
+        let node = node_of(life);
+        let (total, aux) = (TOTAL, Some(self.truth.lend(node)));
+        self.tell(node, Input::Finish { life, total, aux });
     }
 }

@@ -8,15 +8,20 @@
 //! ```
 
 use super::end::Command;
+use super::end::process;
+use super::mortal::Down;
 use super::network::{Link, RECEIVER, SENDER, Side, Step};
-use super::node::{In, Node};
-use super::plane::Plane;
-use super::size::{Budget, Size};
+use super::node::{In, Node, Witness};
+use super::plane::{Plane, Process};
+use super::shared::Shared;
+use super::size::{Budget, Plant, Size};
 use super::truth::Truth;
-use kvroom_actors::ids::{LifeId, PeerRef};
+use kvroom_actors::ids::{Incarnation, LifeId, PeerRef, RoomKey};
 use kvroom_actors::peer::message::ClaimTag;
+use kvroom_actors::reason::Code;
 use kvroom_actors::room::{Role, Timer};
-use std::collections::BTreeSet;
+use kvroom_actors::supervisor::io::Input;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Action {
@@ -30,6 +35,17 @@ pub(crate) enum Action {
     Enter(usize),
     Land(usize),
     Fail(usize),
+    LetGo(usize),
+    Resend(usize),
+    FlushError(usize),
+    Arrive(usize),
+    Place(usize),
+    Discount(ClaimTag),
+    Fence(ClaimTag),
+    Crash(usize),
+    Stop(usize),
+    Cont(usize, u32),
+    Restart(usize),
     Sum(usize, LifeId),
     Clock(usize, LifeId, Timer),
     EarlyClock(ClaimTag),
@@ -39,12 +55,18 @@ pub(crate) enum Action {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     pub(crate) size: Size,
-    /// Node 0 is the sender; node `i` is the receiver of rank `i - 1`.
-    pub(crate) nodes: Vec<Node>,
-    /// `links[i]` joins the sender and node `i + 1`.
-    pub(crate) links: Vec<Link>,
-    pub(crate) plane: Plane,
-    pub(crate) truth: Truth,
+    /// The senders, then the receivers by rank.
+    pub(crate) nodes: Vec<Shared<Node>>,
+    /// Each sender with each receiver, the first sender's first.
+    pub(crate) links: Vec<Shared<Link>>,
+    /// Which life of each node is the last one.
+    pub(crate) lives: Vec<u32>,
+    /// Which life of each node's pools is the last one.
+    pub(crate) pools: Vec<u32>,
+    /// Processes that do not run.
+    pub(crate) down: BTreeMap<Process, Down>,
+    pub(crate) plane: Shared<Plane>,
+    pub(crate) truth: Shared<Truth>,
     pub(crate) started: Vec<u32>,
     pub(crate) pushed: Vec<(LifeId, u32)>,
     pub(crate) finished: BTreeSet<LifeId>,
@@ -53,25 +75,26 @@ pub(crate) struct World {
     pub(crate) budget: Budget,
 }
 
-/// The node at one side of a link.
-pub(crate) fn node_at(link: usize, side: Side) -> usize {
-    if side == SENDER { 0 } else { link + 1 }
-}
-
-/// What that node calls the other one.
-pub(crate) fn peer_at(link: usize, side: Side) -> PeerRef {
-    PeerRef(node_at(link, 1 - side) as u32)
+/// The node of a life: its number says it.
+pub(crate) fn node_of(life: LifeId) -> usize {
+    (life.0 / 100) as usize
 }
 
 impl World {
     pub(crate) fn new(size: Size) -> Self {
+        let nodes = size.senders + size.receivers;
+        let pairs = (0..size.senders).flat_map(|s| (0..size.receivers).map(move |r| (s, r)));
+        let link = |(s, r)| Link::new((s, 0), (size.senders + r, 0), r, &size);
         World {
             size,
-            nodes: (0..=size.receivers).map(|_| Node::new()).collect(),
-            links: (1..=size.receivers).map(|i| Link::new(i, &size)).collect(),
-            plane: Plane::default(),
-            truth: Truth::default(),
-            started: vec![0; size.receivers + 1],
+            nodes: (0..nodes).map(|_| Node::new().into()).collect(),
+            links: pairs.map(|pair| link(pair).into()).collect(),
+            lives: vec![0; nodes],
+            pools: vec![0; nodes],
+            down: BTreeMap::new(),
+            plane: Plane::default().into(),
+            truth: Truth::default().into(),
+            started: vec![0; nodes],
             pushed: Vec::new(),
             finished: BTreeSet::new(),
             sums: BTreeSet::new(),
@@ -84,28 +107,31 @@ impl World {
     pub(crate) fn fair(&self) -> Vec<Action> {
         let mut all = Vec::new();
         for (i, node) in self.nodes.iter().enumerate() {
-            if !node.inbox.is_empty() {
+            if !node.inbox.is_empty() && self.runs(i) {
                 all.push(Action::Core(i));
             }
-            if !node.mail.is_empty() {
+            if !node.mail.is_empty() && self.runs(i) {
                 all.push(Action::Room(i));
             }
         }
         for (i, link) in self.links.iter().enumerate() {
             for side in [SENDER, RECEIVER] {
-                let steps = link.fair(side, &self.size);
+                let steps = self.link_steps(i, link, side);
                 all.extend(steps.map(|step| Action::Link(i, side, step)));
             }
         }
-        for (at, job) in self.plane.jobs.iter().enumerate() {
-            all.push(if job.inside {
-                Action::Land(at)
-            } else {
-                Action::Enter(at)
-            });
-        }
+        self.moves(&mut all);
+        self.recoveries(&mut all);
         all.extend(self.sums.iter().map(|(n, l)| Action::Sum(*n, *l)));
         all
+    }
+
+    /// What a link does by itself at a side whose process runs.
+    fn link_steps(&self, i: usize, link: &Link, side: Side) -> impl Iterator<Item = Step> + use<> {
+        let (here, there) = (self.node_at(i, side), self.node_at(i, 1 - side));
+        let (here, both) = (self.runs(here), self.runs(here) && self.runs(there));
+        let steps = link.fair(side, &self.size);
+        steps.filter(move |step| here && (*step != Step::Resume || both))
     }
 
     /// What callers may do.
@@ -113,24 +139,25 @@ impl World {
         let mut all = Vec::new();
         for node in 0..self.nodes.len() {
             // The next attempt may start as soon as the first one's outcome is delivered.
-            let busy = self
-                .truth
-                .stories
-                .iter()
-                .any(|((n, _), s)| *n == node && s.outcome.is_none());
-            if self.started[node] < self.size.attempts && !busy {
+            let key = self.next_key(node);
+            let live = |s: &super::truth::Story| s.outcome.is_none() && !s.died;
+            let mut stories = self.truth.stories.iter();
+            let busy = stories.any(|((n, _), s)| *n == node && s.key.id == key.id && live(s));
+            if key.attempt < self.size.attempts && !busy && self.runs(node) {
                 all.push(Action::Start(node));
             }
         }
-        for ((_, life), story) in &self.truth.stories {
-            if story.role == Role::Sender && !self.finished.contains(life) {
+        for ((node, life), story) in &self.truth.stories {
+            let open = story.role == Role::Sender && !self.finished.contains(life);
+            if open && !story.died && self.runs(*node) {
                 let next = self.next_chunk(*life);
                 if self.budget.pushes > 0 {
                     all.extend(
                         (0..=next.min(self.size.chunks.len() - 1)).map(|c| Action::Push(*life, c)),
                     );
                 }
-                if next == self.size.chunks.len() {
+                let hasty = self.size.plant == Some(Plant::FinishedTooEarly);
+                if next == self.size.chunks.len() || hasty {
                     all.push(Action::Finish(*life));
                 }
             }
@@ -141,7 +168,9 @@ impl World {
     /// Rooms that their callers may abort.
     pub(crate) fn aborts(&self) -> Vec<Action> {
         let live = self.truth.stories.iter();
-        let live = live.filter(|(_, s)| s.outcome.is_none() && self.budget.aborts > 0);
+        let live = live.filter(|((node, _), s)| {
+            s.outcome.is_none() && !s.died && self.budget.aborts > 0 && self.runs(*node)
+        });
         live.map(|((node, life), _)| Action::Abort(*node, *life))
             .collect()
     }
@@ -149,10 +178,11 @@ impl World {
     /// Clocks that may run out.
     pub(crate) fn clocks(&self) -> Vec<Action> {
         let mut all = Vec::new();
-        if !self.size.clocks && self.is_stirring() {
+        let armed = |n: &Shared<Node>| !n.clocks.is_empty() || !n.early_clocks.is_empty();
+        if !self.nodes.iter().any(armed) || (!self.size.clocks && self.is_stirring()) {
             return all;
         }
-        for (i, node) in self.nodes.iter().enumerate() {
+        for (i, node) in self.nodes.iter().enumerate().filter(|(i, _)| self.runs(*i)) {
             all.extend(node.clocks.iter().map(|(l, t)| Action::Clock(i, *l, *t)));
             all.extend(node.early_clocks.iter().map(|t| Action::EarlyClock(*t)));
         }
@@ -164,7 +194,8 @@ impl World {
         let mut all = Vec::new();
         for (i, link) in self.links.iter().enumerate() {
             for side in [SENDER, RECEIVER] {
-                if self.budget.losses > 0 && link.ends[side].session.is_some() {
+                let up = link.ends[side].session.is_some();
+                if self.budget.losses > 0 && up && self.runs(self.node_at(i, side)) {
                     all.push(Action::Link(i, side, Step::GiveUp));
                 }
                 if self.budget.resets > 0 && link.can_reset() {
@@ -173,17 +204,12 @@ impl World {
             }
         }
         if self.budget.panics > 0 {
-            for (i, node) in self.nodes.iter().enumerate() {
+            for (i, node) in self.nodes.iter().enumerate().filter(|(i, _)| self.runs(*i)) {
                 all.extend(node.rooms.keys().map(|l| Action::Panic(i, *l)));
             }
         }
-        if self.size.failures {
-            for (at, job) in self.plane.jobs.iter().enumerate() {
-                if job.inside {
-                    all.push(Action::Fail(at));
-                }
-            }
-        }
+        self.mishaps(&mut all);
+        self.accidents(&mut all);
         all
     }
 
@@ -192,9 +218,11 @@ impl World {
         let mut all = Vec::new();
         for (i, link) in self.links.iter().enumerate() {
             let sides = [SENDER, RECEIVER].into_iter();
-            let down = sides.filter(|side| link.can_connect(*side));
+            let up = self.runs(self.node_at(i, SENDER)) && self.runs(self.node_at(i, RECEIVER));
+            let down = sides.filter(|side| up && link.can_connect(*side));
             all.extend(down.map(|side| Action::Link(i, side, Step::Attach)));
         }
+        self.births(&mut all);
         all
     }
 
@@ -207,6 +235,10 @@ impl World {
         self.budget.losses = 0;
         self.budget.resets = 0;
         self.budget.panics = 0;
+        self.budget.crashes = 0;
+        self.budget.stops = 0;
+        self.budget.resends = 0;
+        self.budget.flush_errors = 0;
     }
 
     /// Whether only callers, faults and new sessions could still change anything.
@@ -217,27 +249,52 @@ impl World {
     /// Whether anything is left of [`World::fair`].
     fn is_stirring(&self) -> bool {
         let sides = [SENDER, RECEIVER];
-        let on = |l: &Link, side| l.fair(side, &self.size).next().is_some();
-        let busy = |n: &Node| !n.inbox.is_empty() || !n.mail.is_empty();
-        !self.plane.jobs.is_empty()
-            || !self.sums.is_empty()
-            || self.nodes.iter().any(busy)
-            || self.links.iter().any(|l| sides.iter().any(|s| on(l, *s)))
+        let on = |i, l: &Link, side| self.link_steps(i, l, side).next().is_some();
+        let mut links = self.links.iter().enumerate();
+        let busy = |n: &Shared<Node>| !n.inbox.is_empty() || !n.mail.is_empty();
+        let mut nodes = self.nodes.iter().enumerate();
+        let mut moves = Vec::new();
+        !self.sums.is_empty()
+            || nodes.any(|(i, n)| busy(n) && self.runs(i))
+            || links.any(|(i, l)| sides.iter().any(|s| on(i, l, *s)))
+            || {
+                self.moves(&mut moves);
+                self.recoveries(&mut moves);
+                !moves.is_empty()
+            }
+    }
+
+    /// What is held, armed or under way.
+    pub(crate) fn leftovers(&self) -> Vec<&'static str> {
+        let nodes = || self.nodes.iter();
+        let stories = || self.truth.stories.values().filter(|s| !s.died);
+        // In this order, what is most often left comes first.
+        let all = [
+            ("lives", nodes().all(|n| n.core.is_empty())),
+            ("claims", nodes().all(|n| n.core.claims() == 0)),
+            ("rooms", nodes().all(|n| n.rooms.is_empty())),
+            ("clocks", nodes().all(|n| n.clocks.is_empty())),
+            ("links", self.links.iter().all(|l| l.is_quiet(&self.size))),
+            (
+                "copies",
+                self.plane.jobs.is_empty() && self.plane.frames.is_empty(),
+            ),
+            ("sums", self.sums.is_empty()),
+            ("sources", self.truth.lent.is_empty()),
+            (
+                "pages",
+                self.truth.places.keys().all(|(node, ..)| !self.runs(*node)),
+            ),
+            ("outcomes", stories().all(|s| s.outcome.is_some())),
+            ("leases", stories().all(|s| s.returned)),
+        ];
+        let left = all.into_iter().filter(|(_, is_gone)| !is_gone);
+        left.map(|(what, _)| what).collect()
     }
 
     /// Whether nothing is held, armed or under way anywhere.
     pub(crate) fn is_empty(&self) -> bool {
-        self.nodes.iter().all(|n| {
-            n.core.is_empty() && n.core.claims() == 0 && n.rooms.is_empty() && n.clocks.is_empty()
-        }) && self.links.iter().all(|l| l.is_quiet(&self.size))
-            && self.plane.jobs.is_empty()
-            && self.sums.is_empty()
-            && self.truth.lent.is_empty()
-            && self
-                .truth
-                .stories
-                .values()
-                .all(|s| s.outcome.is_some() && s.returned)
+        self.leftovers().is_empty()
     }
 
     pub(crate) fn is_empty_at_rest(&self) -> bool {
@@ -253,12 +310,61 @@ impl World {
         pushed.map_or(0, |(_, n)| *n as usize)
     }
 
-    /// A shard's word to a session's owner.
+    /// The node at one side of a link.
+    pub(crate) fn node_at(&self, link: usize, side: Side) -> usize {
+        if side == SENDER {
+            link / self.size.receivers
+        } else {
+            self.size.senders + link % self.size.receivers
+        }
+    }
+
+    /// The link between a receiver and a sender.
+    pub(crate) fn link_of(&self, receiver: usize, sender: usize) -> usize {
+        sender * self.size.receivers + receiver - self.size.senders
+    }
+
+    /// What a node calls this life of another one.
+    pub(crate) fn peer_ref(&self, incarnation: Incarnation) -> PeerRef {
+        let (node, life) = process(incarnation);
+        let by_name = self.size.plant == Some(Plant::AbortToTheNewLife);
+        PeerRef(node as u32 + if by_name { 0 } else { 16 * life })
+    }
+
+    /// What the node at one side of a link calls the other one's life that it knows.
+    pub(crate) fn peer_at(&self, link: usize, side: Side) -> PeerRef {
+        self.peer_ref(self.links[link].ends[side].peer)
+    }
+
+    /// The key of the room that this node starts next: all rooms of an attempt, then the next one.
+    pub(crate) fn next_key(&self, node: usize) -> RoomKey {
+        let (started, rooms) = (self.started[node], self.size.rooms);
+        RoomKey::new(42 + u64::from(started % rooms), started / rooms)
+    }
+
+    /// A shard's word to a session's owner. That of a peer's former life is gone.
     pub(crate) fn command(&mut self, node: usize, peer: PeerRef, command: Command) {
-        let (link, side) = match node {
-            0 => (peer.0 as usize - 1, SENDER),
-            node => (node - 1, RECEIVER),
+        let other = (peer.0 % 16) as usize;
+        let (link, side) = if node < self.size.senders {
+            (self.link_of(other, node), SENDER)
+        } else {
+            (self.link_of(node, other), RECEIVER)
         };
-        self.links[link].ends[side].commands.push_back(command);
+        if self.peer_at(link, side) == peer {
+            self.links[link].ends[side].commands.push_back(command);
+        } else if let Command::Open(pending) = command {
+            let input = Input::ClaimNotOpened {
+                life: pending.life,
+                leg: pending.leg,
+                reason: Code::PeerLost.into(),
+                witness: Witness::NeverSubmitted,
+            };
+            self.tell(node, input);
+        }
+    }
+
+    /// Something was done to this request.
+    pub(crate) fn hurt(&mut self, key: RoomKey) {
+        self.truth.hurt.insert(key);
     }
 }

@@ -12,7 +12,7 @@
 //! process for every count.
 
 mod busy;
-mod compare;
+pub(super) mod compare;
 mod ends;
 mod kernel;
 mod memcpy;

@@ -207,7 +207,7 @@ fn from_file(file: &str, name: &str) -> Result<Workload, WorkloadError> {
 }
 
 /// Reads workload `name` out of `text`, the contents of `file`.
-fn parse(file: &str, text: &[u8], name: &str) -> Result<Workload, WorkloadError> {
+pub(crate) fn parse(file: &str, text: &[u8], name: &str) -> Result<Workload, WorkloadError> {
     let rows = rows(file, text)?;
     let name_of =
         |row: &Map<String, Value>| row.get("name").and_then(Value::as_str).map(str::to_owned);

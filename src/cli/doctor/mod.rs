@@ -10,7 +10,7 @@
 //! Rules: looking changes nothing and loads nothing. What cannot be found out is said to be unknown
 //! and never guessed. A fabric counts as working only if bytes went through it just now.
 
-mod ld_cache;
+pub(super) mod ld_cache;
 mod libraries;
 mod machine;
 mod report;

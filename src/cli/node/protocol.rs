@@ -72,7 +72,7 @@ pub(crate) enum Pages {
 }
 
 impl Pages {
-    /// Those of the `k`-th room; fails where there are no such numbers.
+    /// Those of the `k`-th room; fails where there are no such numbers, or more than [`MAX_COUNT`].
     pub(crate) fn of(&self, k: u64) -> Result<Vec<u32>, String> {
         match self {
             Pages::List(pages) => Ok(pages.clone()),
@@ -81,6 +81,10 @@ impl Pages {
                 let which = k.checked_rem(count).and_then(|i| usize::try_from(i).ok());
                 let pages = which.and_then(|i| sets.get(i)).cloned();
                 pages.ok_or_else(|| "the list of sets is empty".to_owned())
+            }
+            // A page has 4 bytes in this list: some GiB of them for a few bytes of a line.
+            Pages::Run { each, .. } if u64::from(*each) > MAX_COUNT => {
+                Err(format!("{each} pages for one room; at most {MAX_COUNT}"))
             }
             &Pages::Run { first, each } => {
                 let start = k
@@ -447,5 +451,15 @@ mod tests {
         assert!(run.of(u64::MAX).is_err());
         assert!(run.of(u64::from(u32::MAX) / 3).is_err());
         assert_eq!(Pages::List(vec![5]).of(9).unwrap(), [5]);
+    }
+
+    #[test]
+    fn a_run_of_more_pages_than_a_command_may_name_is_refused_before_it_is_listed() {
+        let run = Pages::Run {
+            first: 0,
+            each: u32::MAX,
+        };
+        let why = run.of(0).unwrap_err();
+        assert!(why.contains("at most 1000000"), "{why}");
     }
 }

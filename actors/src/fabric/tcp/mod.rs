@@ -19,7 +19,9 @@
 //! - "flushed" means acknowledged by the receiving lane. What a lost connection had not acknowledged
 //!   goes out again on another one of the same route: the same bytes, through the same gate.
 
-mod frame;
+pub(crate) mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod job;
 mod options;
 mod receive;

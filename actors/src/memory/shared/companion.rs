@@ -21,6 +21,7 @@
 use super::error::SharedError;
 use super::process::{Life, ProcessId};
 use super::{SharedMemory, SharedOptions, file, sys};
+use crate::ids::ClaimNo;
 use kvroom_kernels::layout::PoolLayout;
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::MetadataExt;
@@ -41,6 +42,8 @@ const _: () = assert!((TABLES + MAX_TABLES * TABLE_WORDS) * 8 <= OWNERS);
 /// Bytes that are locked, which are none of the file's.
 const ATTACHING: u64 = 1 << 61;
 const GENERATIONS: u64 = 1 << 60;
+/// More than any count of lives, claims or tables comes to.
+const MANY: u64 = 1 << 59;
 
 #[derive(Clone, Copy)]
 enum Word {
@@ -263,6 +266,7 @@ impl Companion {
         let magic = self.word(Word::Magic).load(Ordering::Acquire);
         if magic == 0 {
             // New, or its maker was killed before anybody could use it.
+            self.check_counts()?;
             return self.make(layout);
         }
         let version = self.word(Word::Version).load(Ordering::Relaxed);
@@ -272,6 +276,7 @@ impl Companion {
             );
             return Err(wrong(&self.path, what));
         }
+        self.check_counts()?;
         let pages = self.word(Word::Pages).load(Ordering::Relaxed);
         let fits = |p: &u32| bytes_of(*p) <= self.memory.len();
         let Some(pages) = u32::try_from(pages).ok().filter(fits) else {
@@ -287,6 +292,22 @@ impl Companion {
                 == word
         };
         self.was_other = !fingerprint(layout).into_iter().enumerate().all(is);
+        Ok(())
+    }
+
+    /// Whether its counts can go on from where they are.
+    fn check_counts(&self) -> Result<(), SharedError> {
+        for (what, word, most) in [
+            ("lives", Word::Generation, MANY),
+            ("claims", Word::NextClaim, ClaimNo::MAX.0),
+            ("gate tables", Word::NextTable, MANY),
+        ] {
+            let count = self.word(word).load(Ordering::Relaxed);
+            if count > most {
+                let why = format!("counts {count} {what}, which cannot be: remove it");
+                return Err(wrong(&self.path, why));
+            }
+        }
         Ok(())
     }
 

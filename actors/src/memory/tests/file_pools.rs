@@ -277,6 +277,37 @@ fn a_strange_file_in_the_companions_place_is_refused_and_left_alone() {
     ));
 }
 
+/// A word that counts lives, claims or tables, and is damaged: the next one would be 0 again, or none.
+#[test]
+fn a_companion_whose_counts_cannot_be_is_refused_with_a_reason() {
+    let dir = Dir::new();
+    let (path, beside) = (dir.path("kv"), dir.path("kv.kvroom"));
+    fs::write(&path, [0; BYTES as usize]).unwrap();
+    drop(from_file(&path).unwrap());
+    let whole = fs::read(&beside).unwrap();
+    for (word, count, what) in [
+        (7, u64::MAX, "lives"),
+        (8, 1 << 48, "claims"),
+        (9, u64::MAX, "gate tables"),
+    ] {
+        // With the file's name in place, and without, as a killed process leaves it.
+        for named in [true, false] {
+            let mut damaged = whole.clone();
+            damaged[word * 8..][..8].copy_from_slice(&u64::to_ne_bytes(count));
+            if !named {
+                damaged[..8].fill(0);
+            }
+            fs::write(&beside, &damaged).unwrap();
+            let refused = why(from_file(&path)).to_string();
+            assert!(
+                refused.contains("kv.kvroom") && refused.contains(what),
+                "{refused}"
+            );
+            assert_eq!(fs::read(&beside).unwrap(), damaged);
+        }
+    }
+}
+
 #[test]
 fn claim_numbers_go_on_and_the_layout_may_change_when_nothing_is_lent() {
     let dir = Dir::new();

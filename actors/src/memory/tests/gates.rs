@@ -165,6 +165,21 @@ fn a_full_gate_refuses_and_the_count_does_not_reach_the_number() {
 }
 
 #[test]
+fn leaving_a_gate_whose_word_somebody_else_wrote_is_told_and_changes_nothing() {
+    let gate = Gate::vacant();
+    gate.open(8).unwrap();
+    gate.enter(8).unwrap();
+    for number in [7, 0, ClaimNo::MAX.0] {
+        let left = gate.leave(number, || panic!("not the last"));
+        assert_eq!(left, Left::Overwritten);
+    }
+    assert_eq!(gate.close(8), Ok(1));
+    assert_eq!(gate.leave(8, || ()), Left::LastAfterClose);
+    assert_eq!(gate.leave(8, || ()), Left::Overwritten, "nobody is inside");
+    assert!(gate.is_closed_and_empty(8));
+}
+
+#[test]
 fn closing_with_another_claims_number_changes_nothing() {
     let gate = Gate::vacant();
     assert_eq!(gate.close(0), Err(Refused::Stale));

@@ -6,6 +6,7 @@ use crate::memory::{
     Writer, open_shared,
 };
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
 
 /// Both sides of a gate table, in one process; `pidfd` stands for the writer's.
 struct Both {
@@ -104,6 +105,24 @@ fn what_is_written_through_a_mapping_is_in_the_pool_when_its_gate_is_finished() 
     );
     assert_eq!(lent.page(2, 0), [0xAB; 16]);
     assert_eq!(seen(&b.pool, 2, 4), [0; 16]);
+}
+
+/// Found by fuzzing: a lane of a debug build ended by a panic while it left.
+#[test]
+fn an_owner_that_overwrites_the_word_of_a_gate_does_not_panic_who_leaves_it() {
+    let (b, bell) = (both(4, own()), Arc::default());
+    let mut lent = b.pool.lease_write(&[3]).unwrap();
+    let gate = open_shared(&b.ours, ClaimNo(7), target(&mut lent, &bell)).unwrap();
+    let at = TableMemory::SLOT * (1 + gate.slot() as usize);
+    let word = b.ours.table().memory().word(at).unwrap();
+    for scribbled in [0, 9 | 1 << 48, 7] {
+        let before = word.load(Ordering::Relaxed);
+        let inside = b.theirs.enter(gate.slot(), ClaimNo(7)).unwrap();
+        word.store(scribbled, Ordering::Relaxed);
+        drop(inside);
+        assert_eq!(word.load(Ordering::Relaxed), scribbled, "it was left alone");
+        word.store(before, Ordering::Relaxed);
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Credit {
     pub(super) fn take_one(&mut self) -> bool {
         let one = self.available > 0;
         self.available -= u32::from(one);
-        one
+        one || crate::switched!(ClaimWithoutCredit)
     }
 
     pub(super) fn put_one_back(&mut self) {
@@ -93,6 +93,9 @@ impl Credit {
 impl Session {
     /// How many claims may be opened towards the peer now.
     pub fn credit_available(&self) -> u32 {
+        crate::switched!(ClaimWithoutCredit => {
+            return u32::MAX;
+        });
         self.credit.available
     }
 

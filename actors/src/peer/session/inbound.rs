@@ -73,6 +73,9 @@ impl Session {
         }
         if seq < expected {
             self.inbound.owed = self.inbound.owed.saturating_add(1);
+            crate::switched!(DuplicateDelivered => {
+                return Ok(Received::Deliver(body));
+            });
             return Ok(Received::Duplicate);
         }
         let received = numbered(&mut self.credit, body)?;

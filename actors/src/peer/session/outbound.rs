@@ -44,6 +44,12 @@ impl Outbound {
         {
             self.progress.remove(tag);
         }
+        crate::switched!(AbortOvertakesClaim => {
+            if matches!(body, Body::Abort { .. }) {
+                self.unsent.push_front(Unsent { upto: 0, body });
+                return;
+            }
+        });
         self.unsent.push_back(Unsent {
             upto: self.opened,
             body,
@@ -169,7 +175,11 @@ impl Outbound {
             });
         }
         self.drop_up_to(peer_received);
-        self.over_this = 0;
+        self.over_this = if crate::switched!(NotSentAgain) {
+            self.sent.len()
+        } else {
+            0
+        };
         Ok(())
     }
 

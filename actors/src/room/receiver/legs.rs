@@ -140,7 +140,8 @@ impl Legs {
     pub(super) fn stalled(&self) -> bool {
         self.legs
             .iter()
-            .any(|l| l.phase == Phase::Bound && l.posted > l.written)
+            .filter(|l| l.phase == Phase::Bound)
+            .any(|l| l.posted > l.written || crate::switched!(StallClockInQueue))
     }
 
     /// Starts the stall clock anew, or stops it if nothing is posted.
@@ -181,13 +182,18 @@ impl Legs {
                 format!("leg {}: {error}", leg.0),
             )));
         }
-        if let Some(cell) = coverage.first_missing(&l.wanted) {
+        let right_sum = crate::switched!(CoverageIsASum) && coverage.cells() == l.wanted.cells();
+        if let Some(cell) = coverage.first_missing(&l.wanted)
+            && !right_sum
+        {
             return Err(Wrong::End(Reason::new(
                 Code::CoverageIncomplete,
                 format!("leg {}: the sender said complete, {cell} is missing", leg.0),
             )));
         }
-        if let Some(cell) = coverage.first_extra(&l.wanted) {
+        if let Some(cell) = coverage.first_extra(&l.wanted)
+            && !right_sum
+        {
             return Err(Wrong::End(Reason::new(
                 Code::CoverageOverlap,
                 format!(

@@ -174,6 +174,11 @@ impl<W> Transferring<W> {
                 match self.legs.complete(leg, total, coverage, checksum) {
                     Ok(true) => {
                         out.push(Effect::ClearTimer(Timer::Stall));
+                        crate::switched!(DoneBeforeGateClosed => {
+                            let say = Say::Accepted;
+                            out.push(Effect::Say { leg, say });
+                            out.push(Effect::Publish(Outcome::Done));
+                        });
                         out.extend(self.legs.numbers().map(Effect::CloseGate));
                         out.push(Effect::Seal);
                         self.phase = Moving::Sealing;
@@ -338,6 +343,7 @@ impl<W> Draining<W> {
                 Some(proof) => return Receiver::Aborted(self.quiet(proof, out)),
                 None => out.push(Effect::Note(Note::Stale("Summed"))),
             },
+            Event::ClaimOpened(_) if crate::switched!(LateNumberForgotten) => {}
             // It was numbered before the withdrawal arrived.
             Event::ClaimOpened(leg) => {
                 out.push(Effect::CloseGate(leg));

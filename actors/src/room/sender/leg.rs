@@ -135,7 +135,14 @@ pub(super) fn account(landed: &mut Coverage, spec: &JobSpec) -> Result<(), Strin
             to,
             pages,
             ..
-        } => landed.insert(*section, layers.clone(), *to..to + pages),
+        } => {
+            let to = if crate::switched!(CoverageIsASum) {
+                landed.cells() as u32
+            } else {
+                *to
+            };
+            landed.insert(*section, layers.clone(), to..to + pages)
+        }
         JobSpec::Aux => landed.insert(Rect::AUX, 0..1, 0..1),
     };
     added.map_err(|overlap| overlap.to_string())

@@ -238,6 +238,13 @@ impl Draining {
                 lost: state.lost,
             });
         }
+        crate::switched!(QuiescedWhileJobsOut => {
+            for DrainingLeg { leg, landed, .. } in &legs {
+                let (leg, landed) = (*leg, landed.clone());
+                let say = Say::Quiesced { landed };
+                out.push(Effect::Say { leg, say });
+            }
+        });
         out.push(Effect::SetTimer(Timer::Drain));
         out.push(Effect::Seal);
         Draining {

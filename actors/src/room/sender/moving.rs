@@ -151,6 +151,7 @@ impl Moving {
         };
         match problem {
             Ok(Pushed::New) => {}
+            Ok(Pushed::Repeated) if crate::switched!(CoverageIsASum) => {}
             Ok(Pushed::Repeated) => {
                 out.push(Effect::Note(Note::RepeatedChunk));
                 out.push(Effect::ReleaseChunk(no));
@@ -285,7 +286,12 @@ impl Moving {
             .iter()
             .filter(|(_, l)| l.phase == Phase::Accepted)
             .count();
-        if accepted == usize::from(self.receivers) {
+        let all = if crate::switched!(DoneAfterFirstLeg) {
+            1
+        } else {
+            usize::from(self.receivers)
+        };
+        if accepted == all {
             Verdict::AllAccepted
         } else {
             Verdict::Go
@@ -309,10 +315,22 @@ impl Moving {
         let state = &mut self.legs[i].1;
         state.written = state.written.saturating_add(rest);
         state.outstanding = state.outstanding.saturating_sub(1);
+        let counts = match how {
+            JobEnd::Refused => crate::switched!(RefusedCountsAsLanded),
+            JobEnd::Errored(_) => crate::switched!(ErroredCountsAsLanded),
+            JobEnd::Landed { .. } | JobEnd::Cancelled => false,
+        };
+        let how = if counts {
+            JobEnd::Landed { checksum: 0 }
+        } else {
+            how
+        };
         match how {
             JobEnd::Landed { checksum } => {
                 state.checksum = state.checksum.wrapping_add(checksum);
-                if let Err(text) = account(&mut state.landed, &done.spec) {
+                if let Err(text) = account(&mut state.landed, &done.spec)
+                    && !crate::switched!(CompleteWhenPosted)
+                {
                     return end(Code::CoverageOverlap, text);
                 }
                 let say = Say::Progress {
@@ -361,6 +379,10 @@ impl Moving {
             self.next_job += 1;
             state.posted = state.posted.saturating_add(*bytes);
             state.outstanding += 1;
+            crate::switched!(CompleteWhenPosted => {
+                state.outstanding -= 1;
+                let _ = account(&mut state.landed, spec);
+            });
             let entry = Job {
                 spec: spec.clone(),
                 chunk: Some(place),
@@ -385,6 +407,9 @@ impl Moving {
         } else {
             self.release_if_landed(place, out);
         }
+        crate::switched!(ReleaseOfPostedChunk => {
+            self.release_if_landed(place, out);
+        });
         Ok(())
     }
 
@@ -398,8 +423,8 @@ impl Moving {
     /// A chunk's lease goes back once every leg was given it and no job carries it any more.
     fn release_if_landed<W>(&mut self, place: Place, out: &mut Vec<Effect<W>>) {
         if let Some(held) = self.chunks.find(place)
-            && held.legs_left == 0
-            && held.jobs == 0
+            && (held.legs_left == 0 || crate::switched!(ReleaseAfterFirstLeg))
+            && (held.jobs == 0 || crate::switched!(ReleaseOfPostedChunk))
         {
             out.push(Effect::ReleaseChunk(held.chunk.no));
         }
@@ -465,6 +490,13 @@ impl Moving {
             checksum,
         };
         out.push(Effect::Say { leg, say });
+        crate::switched!(DoneOnComplete => {
+            state.phase = Phase::Accepted;
+            let accepted = self.legs.iter().filter(|(_, l)| l.phase == Phase::Accepted);
+            if accepted.count() == usize::from(self.receivers) {
+                return Verdict::AllAccepted;
+            }
+        });
         Verdict::Go
     }
 

@@ -28,7 +28,7 @@ impl<L, W, A> ShardCore<L, W, A> {
             out.push(Output::ClearTimer { life, timer });
         }
         for leg in (0..legs).map(|i| LegNo(i as u16)) {
-            let ended = self.ended(life, leg);
+            let ended = self.ended(life, leg) && !crate::switched!(EndSaidTwice);
             match role {
                 Role::Sender if ended => {}
                 Role::Sender => self.say(life, leg, Say::Failed(reason.clone()), out),
@@ -52,7 +52,9 @@ impl<L, W, A> ShardCore<L, W, A> {
             l.custody.seal();
             // A proof that was on its way to the room died with it. What it said is still true, so
             // the life is proven over again, from the record.
-            l.custody.lost_proof();
+            if !crate::switched!(ProofDiesWithRoom) {
+                l.custody.lost_proof();
+            }
         }
         self.prove(life, out);
     }

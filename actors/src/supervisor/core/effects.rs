@@ -21,11 +21,21 @@ impl<L, W, A> ShardCore<L, W, A> {
     ) {
         match effect {
             Effect::OpenClaim(leg) => {
-                if let Some(peer) = self.owe(life, leg, None, out) {
+                let peer = if crate::switched!(CustodyAfterAddress) {
+                    self.peer_of(life, leg)
+                } else {
+                    self.owe(life, leg, None, out)
+                };
+                if let Some(peer) = peer {
                     out.push(Output::OpenClaim { life, leg, peer });
                 }
             }
             Effect::WithdrawClaim(leg) => {
+                crate::switched!(ReleaseOnWithdrawal => {
+                    if let Some(l) = self.lives.get_mut(&life) {
+                        l.custody.forgive(Some(leg));
+                    }
+                });
                 if let Some(peer) = self.peer_of(life, leg) {
                     out.push(Output::WithdrawClaim { life, leg, peer });
                 }
@@ -74,6 +84,11 @@ impl<L, W, A> ShardCore<L, W, A> {
             Effect::Publish(outcome) => self.publish(life, outcome, out),
             Effect::Seal => {
                 if let Some(l) = self.lives.get_mut(&life) {
+                    crate::switched!(ReleaseOnDone => {
+                        if l.outcome.is_none() {
+                            l.custody.forgive(None);
+                        }
+                    });
                     l.custody.seal();
                 }
                 self.prove(life, out);
@@ -206,7 +221,7 @@ impl<L, W, A> ShardCore<L, W, A> {
         let Some(l) = self.lives.get_mut(&life) else {
             return;
         };
-        if l.outcome.is_some() {
+        if l.outcome.is_some() && !crate::switched!(OutcomeRepeated) {
             return;
         }
         self.keys.remove(&KeyUse::new(l.key, l.role));
@@ -226,6 +241,10 @@ impl<L, W, A> ShardCore<L, W, A> {
                 *self.quarantined.entry(leg.peer).or_insert(0) += l.pages;
             }
             out.push(Output::Count(Counter::Quarantined));
+            crate::switched!(ReleaseOnDrainTimer => {
+                l.custody.forgive(None);
+                self.prove(life, out);
+            });
         }
     }
 
@@ -257,7 +276,7 @@ impl<L, W, A> ShardCore<L, W, A> {
                 number: tag.id.number,
             };
             self.claims.remove(&key);
-            if l.role == Role::Sender {
+            if l.role == Role::Sender && !crate::switched!(CreditKept) {
                 let number = tag.id.number;
                 out.push(Output::ClaimEnded {
                     peer: leg.peer,

@@ -1,7 +1,9 @@
 //! What peers say: routed by claim, and answered here when no room can.
 
+#[cfg(all(feature = "switches", debug_assertions))]
+use super::Life;
 use super::ShardCore;
-use crate::ids::{LegNo, LifeId, PeerRef};
+use crate::ids::{LegNo, LifeId, PeerRef, RoomKey};
 use crate::peer::message::{Body, ClaimTag};
 use crate::reason::{Code, Reason};
 use crate::room::event::{Event, LegTerms};
@@ -25,7 +27,7 @@ impl<L, W, A> ShardCore<L, W, A> {
             Ok(terms) => terms,
             Err(reason) => return self.refuse_offer(peer, &offer, reason, out),
         };
-        if let Some(life) = self.keys.get(&KeyUse::new(key, Role::Sender)).copied() {
+        if let Some(life) = self.sender_of(key) {
             return self.bind(life, peer, offer, terms, out);
         }
         if let Some(reason) = self.end_of(key) {
@@ -35,6 +37,9 @@ impl<L, W, A> ShardCore<L, W, A> {
             let reason = Reason::new(Code::NodeShutdown, "the node is shutting down");
             return self.refuse_offer(peer, &offer, reason, out);
         }
+        crate::switched!(EarlyClaimDropped => {
+            return;
+        });
         let (tag, within_ms) = (offer.tag, offer.deadline_ms);
         match self.early.wait(
             Waiting { peer, offer, terms },
@@ -59,8 +64,25 @@ impl<L, W, A> ShardCore<L, W, A> {
         }
     }
 
+    /// The live sender room of this key: of the same id and the same attempt.
+    fn sender_of(&self, key: RoomKey) -> Option<LifeId> {
+        crate::switched!(UnequalAttemptsBind => {
+            let mut lives = self.lives.iter().filter(|(_, l)| l.outcome.is_none());
+            let is = |l: &Life<L, W, A>| l.role == Role::Sender && l.key.id == key.id;
+            return lives.find(|(_, l)| is(l)).map(|(life, _)| *life);
+        });
+        self.keys.get(&KeyUse::new(key, Role::Sender)).copied()
+    }
+
     /// How the sender room of this key ended, if it did or an abort came before it.
-    fn end_of(&self, key: crate::ids::RoomKey) -> Option<Reason> {
+    fn end_of(&self, key: RoomKey) -> Option<Reason> {
+        crate::switched!(TombstoneByRoomId => {
+            if let Some(attempt) = key.attempt.checked_sub(1)
+                && let Some(reason) = self.end_of(RoomKey { attempt, ..key })
+            {
+                return Some(reason);
+            }
+        });
         if let Some(spent) = self.spent.get(&KeyUse::new(key, Role::Sender)) {
             return Some(match spent {
                 Spent::Done => Reason::new(Code::KeySpent, format!("room {key} ended Done")),
@@ -69,6 +91,18 @@ impl<L, W, A> ShardCore<L, W, A> {
                 }
             });
         }
+        self.early_abort_of(key)
+    }
+
+    /// Why this room was aborted, if that was before its `send`.
+    pub(super) fn early_abort_of(&self, key: RoomKey) -> Option<Reason> {
+        crate::switched!(TombstoneByRoomId => {
+            if let Some(attempt) = key.attempt.checked_sub(1)
+                && let Some(reason) = self.early_abort_of(RoomKey { attempt, ..key })
+            {
+                return Some(reason);
+            }
+        });
         self.aborted_early.get(&key).cloned()
     }
 
@@ -83,12 +117,7 @@ impl<L, W, A> ShardCore<L, W, A> {
             role,
             number: tag.id.number,
         };
-        let at = self
-            .claims
-            .get(&key)
-            .copied()
-            .filter(|(life, leg)| self.is_claim(*life, *leg, tag));
-        let Some((life, leg)) = at else {
+        let Some((life, leg)) = self.leg_of(key, tag) else {
             return self.message_for_nobody(peer, tag, body, out);
         };
         if matches!(body, Body::Failed { .. } | Body::Abort { .. })
@@ -96,6 +125,12 @@ impl<L, W, A> ShardCore<L, W, A> {
             && let Some(record) = l.legs.get_mut(usize::from(leg.0))
         {
             record.ended = true;
+            // The room has its proof, and does not speak to a leg that it lost: nobody else answers.
+            if std::mem::take(&mut record.lost) && l.custody.is_proven() && l.role == Role::Sender {
+                let landed = Coverage::new();
+                let body = Body::Quiesced { tag, landed };
+                out.push(Output::ToPeer { peer, body });
+            }
         }
         let event = match body {
             Body::Bound { .. } => Event::Bound(leg),
@@ -132,8 +167,30 @@ impl<L, W, A> ShardCore<L, W, A> {
         self.tell_room(life, event, out);
     }
 
+    /// The leg of a claim that is live here, in the role that the message is for.
+    fn leg_of(&self, key: ClaimKey, tag: ClaimTag) -> Option<(LifeId, LegNo)> {
+        crate::switched!(MessageByRoomId => {
+            let lives = self.lives.iter().rev();
+            let mut lives = lives.filter(|(_, l)| l.role == key.role && l.key.id == tag.room.id);
+            return lives.find_map(|(life, l)| {
+                let leg = l.legs.iter().position(|leg| leg.peer == key.peer)?;
+                Some((*life, LegNo(leg as u16)))
+            });
+        });
+        let at = self.claims.get(&key).copied();
+        crate::switched!(PanickedClaimUnknown => {
+            if at.is_some_and(|(life, _)| self.lives.get(&life).is_some_and(|l| l.crashed)) {
+                return None;
+            }
+        });
+        at.filter(|(life, leg)| self.is_claim(*life, *leg, tag))
+    }
+
     /// The number is right; is it the very claim?
     fn is_claim(&self, life: LifeId, leg: LegNo, tag: ClaimTag) -> bool {
+        crate::switched!(MessageByNumberAlone => {
+            return true;
+        });
         self.lives
             .get(&life)
             .and_then(|l| l.legs.get(usize::from(leg.0)))
@@ -178,6 +235,9 @@ impl<L, W, A> ShardCore<L, W, A> {
     }
 
     fn remember_abort(&mut self, tag: ClaimTag, reason: Reason) {
+        crate::switched!(EarlyAbortForgotten => {
+            return;
+        });
         if self
             .spent
             .get(&KeyUse::new(tag.room, Role::Sender))
@@ -203,6 +263,9 @@ impl<L, W, A> ShardCore<L, W, A> {
         };
         record.claim = Some(tag);
         let peer = record.peer;
+        crate::switched!(CustodyAfterAddress => {
+            let _ = l.custody.owe(leg, None);
+        });
         let key = ClaimKey {
             peer,
             role: Role::Receiver,
@@ -230,19 +293,28 @@ impl<L, W, A> ShardCore<L, W, A> {
         reason: &Reason,
         out: &mut Vec<Output<L, W, A>>,
     ) {
-        for (life, l) in &self.lives {
+        crate::switched!(ReleaseOnPeerLost => {
+            for l in self.lives.values_mut() {
+                let legs = l.legs.iter().enumerate().filter(|(_, leg)| leg.peer == peer);
+                legs.for_each(|(i, _)| l.custody.forgive(Some(LegNo(i as u16))));
+            }
+            let lives: Vec<LifeId> = self.lives.keys().copied().collect();
+            lives.into_iter().for_each(|life| self.prove(life, out));
+        });
+        for (life, l) in &mut self.lives {
             if l.crashed {
                 continue;
             }
             for (i, leg) in l
                 .legs
-                .iter()
+                .iter_mut()
                 .enumerate()
                 .filter(|(_, leg)| leg.peer == peer)
             {
-                if leg.closed {
+                if leg.closed || crate::switched!(LostSessionKeepsRooms) {
                     continue;
                 }
+                leg.lost = true;
                 let leg = LegNo(i as u16);
                 let event = Event::LegLost {
                     leg,
@@ -260,6 +332,9 @@ impl<L, W, A> ShardCore<L, W, A> {
 
     /// A new session with the same incarnation: aborts that may have been lost are said again.
     pub(super) fn peer_back(&mut self, peer: PeerRef, out: &mut Vec<Output<L, W, A>>) {
+        crate::switched!(AbortNotSentAgain => {
+            return;
+        });
         for l in self.lives.values() {
             let Some(Outcome::Aborted(reason)) = l.outcome.as_deref() else {
                 continue;

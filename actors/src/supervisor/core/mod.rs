@@ -109,6 +109,8 @@ pub struct LegRecord {
     pub closed: bool,
     /// Its end was said, by this node or by the other: it is not said a second time.
     pub ended: bool,
+    /// Its session was lost, and nothing was heard of it since: its room says nothing on it.
+    pub lost: bool,
 }
 
 impl<L, W, A> ShardCore<L, W, A> {
@@ -342,7 +344,7 @@ impl<L, W, A> ShardCore<L, W, A> {
         let Some(l) = self.lives.get_mut(&life) else {
             return;
         };
-        if l.summing {
+        if l.summing && !crate::switched!(ReleaseWhileSumming) {
             return;
         }
         let Some(proof) = l.custody.quiet() else {

@@ -80,8 +80,7 @@ impl<L, W, A> ShardCore<L, W, A> {
         out.push(Output::Spawn { life, room });
         self.first_effects(life, effects, out);
         if name == Role::Sender {
-            if let Some(reason) = self.aborted_early.get(&key) {
-                let reason = reason.clone();
+            if let Some(reason) = self.early_abort_of(key) {
                 out.push(Output::ToRoom {
                     life,
                     event: Event::Abort(reason),
@@ -181,6 +180,7 @@ impl<L, W, A> ShardCore<L, W, A> {
             checksum: offer.checksum,
             closed: false,
             ended: false,
+            lost: false,
         });
         l.pages += offer.pages;
         out.push(Output::ToRoom {
@@ -224,6 +224,7 @@ impl LegRecord {
             checksum: false,
             closed: false,
             ended: false,
+            lost: false,
         }
     }
 }

@@ -12,6 +12,8 @@
 
 mod chart;
 mod contender;
+#[cfg(test)]
+pub(crate) mod fuzzing;
 mod parse;
 mod process;
 mod results;

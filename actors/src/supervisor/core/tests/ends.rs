@@ -216,6 +216,25 @@ fn an_abort_that_is_repeated_in_a_new_session_is_answered_when_the_sender_is_out
 }
 
 #[test]
+fn an_abort_that_meets_the_room_of_a_lost_leg_with_its_proof_in_hand_is_answered() {
+    let mut s = sending();
+    s.tell(Input::PeerLost {
+        peer: P,
+        reason: Code::SessionLost.into(),
+    });
+    s.job_over(1, LEG, 0, JobEnd::Cancelled);
+    s.stopped = true;
+    s.job_over(1, OTHER, 1, JobEnd::Cancelled);
+    let mut out = s.say(P, abort_body(tag(P, 1, key(0))));
+    out.extend(s.resume());
+    assert_eq!(
+        (said(&out, P), said(&out, Q)),
+        (vec!["Quiesced"], vec!["Quiesced"])
+    );
+    assert!(s.core.is_empty() && s.core.claims() == 0);
+}
+
+#[test]
 fn a_chunk_or_aux_row_for_a_room_that_ended_comes_back_with_its_reason() {
     let mut s = sending();
     s.abort(1);

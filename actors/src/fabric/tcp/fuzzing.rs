@@ -1,0 +1,399 @@
+//! Fuzz targets of data connections; see `crate::fuzzing`.
+#![allow(clippy::unwrap_used)] // As in tests: what fails here is a find.
+
+use super::frame::{Ack, Data, Fate, HEADER, Header, TRAILER, Trailer};
+use super::receive::{Border, Came, Receiving};
+use crate::fabric::stream::{Detached, Stream};
+use crate::fuzzing::Feed;
+use crate::ids::{ClaimNo, PeerRef};
+use crate::limits::MAX_DATA_FRAME;
+use crate::memory::{Doorbell, GateTable, OpenGate, Pool, Target, WriteLease};
+use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use tokio::io::Interest;
+use tokio::runtime::Runtime;
+
+/// A header and a trailer. What decodes is decoded again from its own encoding, and what passes the
+/// checks has pieces that are each within one cell of the claim, one behind the other, to its end.
+pub fn data_frame(data: &[u8]) {
+    let mut feed = Feed::new(data);
+    let sealed = feed.flag();
+    let mut header = [0; HEADER];
+    copy(feed.bytes(HEADER), &mut header);
+    if sealed {
+        seal(&mut header);
+    }
+    match Header::decode(&header) {
+        Ok(Header::Data(frame)) => {
+            assert_eq!(
+                Header::decode(&frame.encode()),
+                Ok(Header::Data(frame.clone()))
+            );
+            pieces(&frame, &mut feed);
+        }
+        Ok(Header::Ack(ack)) => {
+            assert_eq!(Header::decode(&ack.encode()), Ok(Header::Ack(ack)));
+        }
+        Ok(Header::Alive) => assert_eq!(Header::decode(&Header::alive()), Ok(Header::Alive)),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+    let mut trailer = [0; TRAILER];
+    copy(feed.bytes(TRAILER), &mut trailer);
+    if sealed {
+        seal(&mut trailer);
+    }
+    let seq = feed.u64();
+    if let Ok(read) = Trailer::decode(&trailer, seq) {
+        assert_eq!(Trailer::decode(&read.encode(seq), seq), Ok(read));
+    }
+}
+
+fn copy(from: &[u8], to: &mut [u8]) {
+    to[..from.len()].copy_from_slice(from);
+}
+
+/// Puts the sum over the rest into the last four bytes.
+fn seal(bytes: &mut [u8]) {
+    let end = bytes.len() - 4;
+    let sum = crc32c::crc32c(&bytes[..end]).to_le_bytes();
+    bytes[end..].copy_from_slice(&sum);
+}
+
+fn pieces(frame: &Data, feed: &mut Feed<'_>) {
+    let layers = u32::from(feed.byte())..feed.u32();
+    let (places, cell) = (feed.u32(), feed.u64().max(1));
+    // In this order: the second one relies on the first.
+    let checked = frame.check();
+    if let Err(what) = checked.and_then(|()| frame.check_against(layers.clone(), places, cell)) {
+        assert!(!what.is_empty());
+        return;
+    }
+    assert!((1..=MAX_DATA_FRAME).contains(&(frame.length as usize)));
+    let from = feed.u32() % frame.length;
+    let mut at = frame.position + u64::from(from);
+    let width = u64::from(frame.places.end - frame.places.start);
+    let mut whole = true;
+    for (n, piece) in frame.pieces(cell, from).enumerate() {
+        if n == 1000 {
+            whole = false;
+            break;
+        }
+        assert!(frame.layers.contains(&piece.layer) && layers.contains(&piece.layer));
+        assert!(frame.places.contains(&piece.place) && piece.place < places);
+        assert!(piece.bytes > 0 && piece.offset < cell && piece.bytes <= cell - piece.offset);
+        let index = u64::from(piece.layer - frame.layers.start) * width
+            + u64::from(piece.place - frame.places.start);
+        assert_eq!((index, piece.offset), (at / cell, at % cell));
+        at += piece.bytes;
+    }
+    assert!(!whole || at == frame.position + u64::from(frame.length));
+}
+
+const LAYERS: u32 = 3;
+const PAGES: u32 = 8;
+const WRITER: PeerRef = PeerRef(5);
+/// The pages of the two claims; all others are nobody's.
+const LENT: [(u64, &[u32]); 2] = [(7, &[6, 0, 3]), (8, &[1])];
+
+thread_local! {
+    static REACTOR: Runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .unwrap();
+}
+
+/// Steps of an input of [`data_stream`].
+pub(crate) mod step {
+    /// A whole frame that is right, but for what the input says of it.
+    pub(crate) const FRAME: u8 = 0;
+    /// A header with fields from the input.
+    pub(crate) const HEADER: u8 = 1;
+    /// The other side tells what became of frames.
+    pub(crate) const ACK: u8 = 2;
+    /// The other side is there.
+    pub(crate) const ALIVE: u8 = 3;
+    /// Bytes.
+    pub(crate) const RAW: u8 = 4;
+    /// A claim's gate closes.
+    pub(crate) const CLOSE: u8 = 5;
+    /// How many there are.
+    pub(crate) const STEPS: u8 = 6;
+}
+
+/// Everything that comes over a data connection, into pages behind gates. Pages that are nobody's
+/// never change, those of a claim no more once its gate is closed; what is said to have landed is in
+/// its cells; a frame has one fate; the reader neither panics nor goes round in circles.
+pub fn data_stream(data: &[u8]) {
+    REACTOR.with(|reactor| reactor.block_on(stream(data)));
+}
+
+async fn stream(data: &[u8]) {
+    let mut feed = Feed::new(data);
+    let cell = [16, 200, 4096][usize::from(feed.byte() % 3)];
+    let mut node = Node::new(cell);
+    let (mut far, near) = UnixStream::pair().unwrap();
+    near.set_nonblocking(true).unwrap();
+    let near = Detached::Unix(near).attach().unwrap();
+    let ahead = feed.short().to_vec();
+    let mut reader = Receiving::new(ahead);
+    let mut sent = Sent::default();
+    while !feed.is_empty() {
+        let (bytes, frame) = match feed.byte() % step::STEPS {
+            step::FRAME => node.frame(&mut sent.seq, &mut feed),
+            step::HEADER => (header(&mut sent.seq, &mut feed), None),
+            step::ACK => {
+                let ack = Ack {
+                    first: feed.u64(),
+                    last: feed.u64(),
+                    fate: Fate::Refused,
+                };
+                (ack.encode().to_vec(), None)
+            }
+            step::ALIVE => (Header::alive().to_vec(), None),
+            step::RAW => (feed.short().to_vec(), None),
+            step::CLOSE.. => {
+                node.close(usize::from(feed.byte() & 1));
+                continue;
+            }
+        };
+        sent.frames.extend(frame);
+        let cut = usize::from(feed.byte()) % (bytes.len() + 1);
+        for piece in [&bytes[..cut], &bytes[cut..]] {
+            if piece.is_empty() {
+                continue;
+            }
+            far.write_all(piece).unwrap();
+            if !node.read(&mut reader, &near, &mut sent).await {
+                return;
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Sent {
+    /// Of the last header.
+    seq: u64,
+    /// Frames that were sent whole, with what is to be in their cells.
+    frames: Vec<(Data, Vec<u8>)>,
+    /// Of the last frame whose fate was told.
+    told: u64,
+}
+
+struct Node {
+    pool: Pool,
+    gates: Arc<GateTable>,
+    lent: Vec<Lent>,
+    cell: u64,
+}
+
+struct Lent {
+    slot: u32,
+    gate: Option<OpenGate>,
+    _lease: WriteLease,
+    pages: &'static [u32],
+    /// What is in its pages since its gate is closed.
+    then: Option<Vec<u8>>,
+}
+
+struct Nobody;
+
+impl Doorbell for Nobody {
+    fn ring(&self, _: ClaimNo) {}
+}
+
+impl Node {
+    fn new(cell: u64) -> Node {
+        let pool = Pool::owned(PoolLayout {
+            name: "kv".into(),
+            kind: PoolKind::Kv,
+            order: Order::LayersFirst,
+            layers: LAYERS,
+            pages: PAGES,
+            page_bytes: cell,
+            page_tokens: 1,
+        });
+        let pool = pool.unwrap();
+        let gates = GateTable::new(4);
+        let lend = |(number, pages): (u64, &'static [u32])| {
+            let mut lease = pool.lease_write(pages).unwrap();
+            let target = Target::new(vec![lease.target_section()], None, Arc::new(Nobody));
+            let target = target.only_for(WRITER, 0..LAYERS - 1);
+            let gate = gates.open(ClaimNo(number), target).unwrap();
+            Lent {
+                slot: gate.slot(),
+                gate: Some(gate),
+                _lease: lease,
+                pages,
+                then: None,
+            }
+        };
+        let lent = LENT.into_iter().map(lend).collect();
+        Node {
+            pool,
+            gates,
+            lent,
+            cell,
+        }
+    }
+
+    /// Most of these frames are right.
+    fn frame(&self, seq: &mut u64, feed: &mut Feed<'_>) -> (Vec<u8>, Option<(Data, Vec<u8>)>) {
+        *seq += 1;
+        let which = usize::from(feed.byte() & 1);
+        let lent = &self.lent[which];
+        let (layer, place) = (u32::from(feed.byte() & 1), feed.byte());
+        let layer_end = 1 + u32::from(feed.byte() & 1).max(layer);
+        let places = lent.pages.len() as u32;
+        let place = u32::from(place) % places;
+        let place_end = place + 1 + u32::from(feed.byte()) % (places - place);
+        let size = u64::from(layer_end - layer) * u64::from(place_end - place) * self.cell;
+        // At the beginning of a cell, to its end or that of a later one.
+        let first = u64::from(feed.byte()) % (size / self.cell);
+        let count = 1 + u64::from(feed.byte()) % (size / self.cell - first);
+        let how = feed.byte();
+        let data = Data {
+            seq: *seq,
+            claim: ClaimNo(LENT[which].0),
+            gate: lent.slot,
+            section: 0,
+            layers: layer..layer_end,
+            places: place..place_end,
+            position: first * self.cell,
+            length: (count * self.cell) as u32,
+            crc: how & 1 != 0,
+        };
+        let fill = feed.byte();
+        let payload: Vec<u8> = (0..data.length)
+            .map(|i| fill.wrapping_add(i as u8))
+            .collect();
+        let valid = how & 2 == 0;
+        let sum = if how & 4 == 0 {
+            crc32c::crc32c(&payload)
+        } else {
+            feed.u32()
+        };
+        let trailer = Trailer { valid, crc: sum };
+        let bytes = [
+            &data.encode()[..],
+            &payload,
+            &trailer.encode(if how & 8 == 0 { *seq } else { feed.u64() }),
+        ];
+        (bytes.concat(), Some((data, payload)))
+    }
+
+    fn close(&mut self, which: usize) {
+        let lent = &mut self.lent[which];
+        let Some(gate) = lent.gate.take() else { return };
+        let closed = gate.close().try_finish();
+        assert!(closed.is_ok(), "the reader stays in a gate");
+        let then = seen(&self.pool, lent.pages);
+        self.lent[which].then = Some(then);
+    }
+
+    /// Reads all that is there. Whether the connection goes on.
+    async fn read(&self, reader: &mut Receiving, near: &Stream, sent: &mut Sent) -> bool {
+        near.ready(Interest::READABLE).await.unwrap();
+        let border = Border {
+            gates: &self.gates,
+            peer: WRITER,
+        };
+        // Each step takes bytes or ends a header, a payload or a trailer.
+        for _ in 0..20_000 {
+            let came = reader.step(near, &border);
+            match came {
+                Ok(Came::Empty) => {
+                    self.untouched();
+                    return true;
+                }
+                Ok(Came::Frame { seq, fate, bytes }) => {
+                    assert_eq!(seq, sent.told + 1, "a fate was told twice, or not");
+                    sent.told = seq;
+                    if let Some((data, payload)) = sent.frames.iter().find(|(d, _)| d.seq == seq) {
+                        assert!(bytes <= data.length);
+                        if fate == Fate::Landed {
+                            self.landed(data, payload);
+                        }
+                    }
+                }
+                Ok(Came::Ack(_) | Came::Bytes(_)) => {}
+                Err(error) => {
+                    assert!(!error.to_string().is_empty());
+                    self.untouched();
+                    return false;
+                }
+            }
+        }
+        panic!("the reader goes round in circles");
+    }
+
+    fn landed(&self, data: &Data, payload: &[u8]) {
+        let claim = LENT.iter().position(|(number, _)| *number == data.claim.0);
+        let lent = &self.lent[claim.unwrap()];
+        assert!(lent.gate.is_some(), "it landed behind a closed gate");
+        let width = u64::from(data.places.end - data.places.start);
+        for (i, cell) in payload.chunks(self.cell as usize).enumerate() {
+            let index = data.position / self.cell + i as u64;
+            let layer = data.layers.start + (index / width) as u32;
+            let place = data.places.start + (index % width) as u32;
+            let mut into = vec![0; cell.len()];
+            let page = lent.pages[place as usize];
+            self.pool.observe(layer, page, &mut into).unwrap();
+            assert_eq!(into, cell, "layer {layer}, place {place}");
+        }
+    }
+
+    /// Pages that are nobody's, and those of closed gates.
+    fn untouched(&self) {
+        let nobodys = [2, 4, 5, 7];
+        let bytes = seen(&self.pool, &nobodys);
+        assert!(bytes.iter().all(|b| *b == 0), "a page that is nobody's");
+        for lent in &self.lent {
+            let now = lent.then.as_ref().map(|_| seen(&self.pool, lent.pages));
+            assert_eq!(now, lent.then, "a page behind a closed gate");
+            // Layers that the claim's writer may not write.
+            let mut page = vec![0; self.cell as usize];
+            for page_no in lent.pages {
+                self.pool.observe(LAYERS - 1, *page_no, &mut page).unwrap();
+                assert!(page.iter().all(|b| *b == 0), "a layer that was not offered");
+            }
+        }
+    }
+}
+
+fn header(seq: &mut u64, feed: &mut Feed<'_>) -> Vec<u8> {
+    *seq += 1;
+    let how = feed.byte();
+    let data = Data {
+        seq: if how & 1 == 0 { *seq } else { feed.u64() },
+        claim: ClaimNo(if how & 2 == 0 { 7 } else { feed.u64() }),
+        gate: if how & 4 == 0 { 0 } else { feed.u32() },
+        section: if how & 8 == 0 { 0 } else { feed.u16() },
+        layers: u32::from(feed.byte())..u32::from(feed.byte()),
+        places: u32::from(feed.byte())..u32::from(feed.byte()),
+        position: if how & 16 == 0 { 0 } else { feed.u64() },
+        length: if how & 32 == 0 {
+            u32::from(feed.u16())
+        } else {
+            feed.u32()
+        },
+        crc: how & 64 != 0,
+    };
+    let payload = feed.long();
+    [&data.encode()[..], payload].concat()
+}
+
+fn seen(pool: &Pool, pages: &[u32]) -> Vec<u8> {
+    let cell = pool.layout().page_bytes as usize;
+    let mut all = Vec::new();
+    for layer in 0..LAYERS {
+        for page in pages {
+            let at = all.len();
+            all.resize(at + cell, 0);
+            pool.observe(layer, *page, &mut all[at..]).unwrap();
+        }
+    }
+    all
+}

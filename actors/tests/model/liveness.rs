@@ -1,0 +1,187 @@
+//! From where can ends be reached, over each kind of plane: backward over the whole graph of a world.
+//!
+//! ```text
+//!   can end       from everywhere, by what may be counted on, all ends; or is kept, and why is known
+//!   drains end    where every process lives, without any clock running out
+//!   healthy       if nobody interferes, all are done, always
+//! ```
+//!
+//! Memory is kept for ever in one case alone: a device of a dead process, or a failed flush, on a
+//! path that nothing can destroy.
+
+use crate::exhaustive::{OneRoom, SIZE};
+use crate::model::reach::{Class, Graph, IN_TIME};
+use crate::model::size::{Kind, Mortal, Size};
+use crate::model::world::World;
+use crate::mortals::{pool_survives, sender_dies};
+use crate::planes::{SHM, TCP, UCX};
+use kvroom_actors::room::Outcome;
+
+fn graph(name: &str, size: Size) -> Graph {
+    let graph = Graph::of(&OneRoom(size));
+    println!("{name}: {} unique states, whole graph", graph.len());
+    assert_eq!(graph.broken, None, "{name}: broken, by these steps");
+    assert!(graph.len() > 200, "{name}: only {} states", graph.len());
+    graph
+}
+
+/// From everywhere all can end. Says whether some states can only be kept.
+fn can_end(name: &str, graph: &Graph) -> bool {
+    let ends = |w: &World| w.is_empty_at_rest() || w.is_wanted_quarantine(true);
+    let stuck = graph.cannot_reach(|_| true, ends);
+    assert_eq!(stuck, None, "{name}: stuck, after these steps");
+    graph
+        .cannot_reach(|_| true, World::is_empty_at_rest)
+        .is_some()
+}
+
+/// Some life ended, and its memory is not back.
+fn drains(world: &World) -> bool {
+    let mut nodes = world.nodes.iter();
+    nodes.any(|n| n.core.lives().any(|(_, life)| life.outcome().is_some()))
+}
+
+fn all_live(world: &World) -> bool {
+    world.down.is_empty() && world.lives.iter().all(|life| *life == 0)
+}
+
+fn drains_end_in_time(name: &str, graph: &Graph) {
+    let from = |w: &World| drains(w) && all_live(w);
+    let some = graph.cannot_reach_by(IN_TIME, from, |_| false);
+    assert!(some.is_some(), "{name}: nothing ever drains");
+    let stuck = graph.cannot_reach_by(IN_TIME, from, |w| !drains(w));
+    assert_eq!(stuck, None, "{name}: drains for ever, after these steps");
+}
+
+#[test]
+fn where_processes_live_all_ends_and_drains_wait_for_no_clock() {
+    let sizes = [
+        (
+            "tcp",
+            Size {
+                aborts: 1,
+                resends: 1,
+                ..TCP
+            },
+        ),
+        ("shm", Size { aborts: 1, ..SHM }),
+        (
+            "ucx",
+            Size {
+                aborts: 1,
+                losses: 1,
+                ..UCX
+            },
+        ),
+        (
+            "ucx, flush fails, fence",
+            Size {
+                aborts: 1,
+                flush_errors: 1,
+                fence: true,
+                ..UCX
+            },
+        ),
+    ];
+    for (name, size) in sizes {
+        let graph = graph(name, size);
+        assert!(!can_end(name, &graph), "{name}: something is kept for ever");
+        // A receiver fences a path of a silent peer only when its drain clock runs out.
+        if size.flush_errors == 0 {
+            drains_end_in_time(name, &graph);
+        }
+    }
+}
+
+#[test]
+fn where_a_process_dies_all_ends_but_what_a_device_may_still_write() {
+    let one = |size| Size {
+        attempts: 1,
+        ..size
+    };
+    let sizes = [
+        ("tcp, sender dies", false, one(sender_dies(Kind::Tcp))),
+        ("shm, sender dies or is stopped", false, {
+            Size {
+                stops: 1,
+                ..one(sender_dies(Kind::Shm))
+            }
+        }),
+        ("tcp, pool survives", false, one(pool_survives(Kind::Tcp))),
+        ("shm, pool survives", false, one(pool_survives(Kind::Shm))),
+        (
+            "shm, either dies",
+            false,
+            Size {
+                mortal: Mortal::All,
+                ..one(pool_survives(Kind::Shm))
+            },
+        ),
+        (
+            "ucx, sender dies, fence",
+            false,
+            Size {
+                fence: true,
+                ..one(sender_dies(Kind::Ucx))
+            },
+        ),
+        (
+            "ucx, sender dies, no fence",
+            true,
+            one(sender_dies(Kind::Ucx)),
+        ),
+        (
+            "ucx, flush fails, no fence",
+            true,
+            Size {
+                aborts: 1,
+                flush_errors: 1,
+                ..UCX
+            },
+        ),
+    ];
+    for (name, is_kept, size) in sizes {
+        let graph = graph(name, size);
+        assert_eq!(
+            can_end(name, &graph),
+            is_kept,
+            "{name}: something is kept for ever"
+        );
+    }
+}
+
+#[test]
+fn if_nobody_interferes_all_are_done_on_every_plane() {
+    let planes = [Kind::Local, Kind::Tcp, Kind::Shm, Kind::Ucx];
+    let shapes = [(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)];
+    for (plane, (senders, receivers, rooms)) in
+        planes.into_iter().zip(shapes.iter().cycle().copied())
+    {
+        for (senders, receivers, rooms) in [(1, 1, 1), (senders, receivers, rooms)] {
+            let size = Size {
+                plane,
+                senders,
+                receivers,
+                rooms,
+                credit: 2,
+                pushes: 8,
+                ..SIZE
+            };
+            let graph = Graph::within(&OneRoom(size), &[Class::Fair, Class::Call]);
+            println!("{plane:?}, healthy: {} unique states", graph.len());
+            assert_eq!(graph.broken, None, "{plane:?}: broken, by these steps");
+            let done = |w: &World| {
+                w.is_empty_at_rest()
+                    && w.truth.stories.len() == w.nodes.len() * w.size.rooms as usize
+                    && w.truth
+                        .stories
+                        .values()
+                        .all(|s| s.outcome == Some(Outcome::Done))
+            };
+            assert_eq!(
+                graph.cannot_reach_by(&[Class::Fair, Class::Call], |_| true, done),
+                None
+            );
+        }
+    }
+}

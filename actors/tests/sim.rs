@@ -1,0 +1,70 @@
+//! Whole nodes in virtual time, each world from one seed: a storm, then calm, then fresh rooms.
+//!
+//! ```text
+//!   cargo test --test sim                                            a hundred and more seeds, sweeps, planted bugs
+//!   KVROOM_SIM_SEEDS=2000 cargo test --release --test sim            as many seeds as you like
+//!   KVROOM_SIM_SEEDS=1 KVROOM_SIM_FIRST_SEED=7 cargo test …          one of them
+//! ```
+//!
+//! `sim/mod.rs` says what of it is shipped code and what is played. Planted bugs are for builds with
+//! debug assertions, where rules of the cores can be turned off.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+// The shipped files below name these as their own crate does.
+pub(crate) use kvroom_actors::{ids, limits, peer, room};
+
+#[allow(dead_code, unreachable_pub)]
+#[path = "../src/peer/actor/clock.rs"]
+mod clock;
+#[path = "sim/memory.rs"]
+mod memory;
+#[path = "sim/mod.rs"]
+mod sim;
+#[allow(dead_code, unreachable_pub)]
+#[path = "../src/supervisor/timers.rs"]
+mod timers;
+
+use sim::run::{story, world, worlds};
+use sim::world::Options;
+use std::time::Instant;
+
+fn from_env(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|e| panic!("{name}={text}: {e}")),
+        Err(_) => default,
+    }
+}
+
+#[test]
+fn every_promise_holds_in_every_world() {
+    let first = from_env("KVROOM_SIM_FIRST_SEED", 1);
+    let seeds = from_env("KVROOM_SIM_SEEDS", 150);
+    let options = Options::default();
+    let began = Instant::now();
+    let (sums, failed) = worlds(first, seeds, options);
+    println!("{sums:?} in {:?}", began.elapsed());
+    if let Some(seed) = failed {
+        panic!("{}", story(seed, options));
+    }
+    assert!(
+        sums.done * 4 > sums.ended,
+        "hardly anything is ever done: {sums:?}"
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for seed in 1..=25 {
+        let (one, two) = (
+            world(seed, Options::default()),
+            world(seed, Options::default()),
+        );
+        assert_eq!(one.hash, two.hash, "seed {seed} went two ways");
+        assert_eq!(one.steps, two.steps);
+    }
+    let (one, two) = (world(1, Options::default()), world(2, Options::default()));
+    assert_ne!(one.hash, two.hash, "the hash sees nothing");
+}

@@ -1,0 +1,107 @@
+//! Bugs put in on purpose: a simulator that misses one of them proves nothing.
+//!
+//! ```text
+//!   Plant    in what is around the cores     ─┐
+//!   Switch   a rule of the cores turned off  ─┴▶ the same seeds ─▶ the promise named here is broken
+//! ```
+//!
+//! Without them all the same seeds keep every promise: see `sim.rs`.
+
+use super::plant::Plant;
+use super::run::world;
+use super::world::Options;
+
+/// Some seed of the first so many breaks this promise; which.
+fn found(plant: Plant, promise: &str, seeds: u64) -> u64 {
+    let options = Options {
+        plant: Some(plant),
+        ..Options::default()
+    };
+    let mut others = std::collections::BTreeSet::new();
+    for seed in 1..=seeds {
+        let Some(violation) = world(seed, options).violation else {
+            continue;
+        };
+        if violation.starts_with(promise) {
+            println!("{plant:?}: found by seed {seed}: {violation}");
+            return seed;
+        }
+        others.insert(violation.split(':').next().unwrap_or_default().to_owned());
+    }
+    panic!("{plant:?} is not found by {promise:?} within {seeds} seeds; by others: {others:?}");
+}
+
+#[test]
+fn a_page_that_is_written_after_it_came_back_is_found() {
+    found(Plant::LateWrite, "S1", 40);
+}
+
+#[test]
+fn a_gate_that_yields_its_witness_while_a_writer_is_inside_is_found() {
+    found(Plant::WitnessBeforeEmpty, "S6", 40);
+}
+
+#[test]
+fn a_witness_that_is_lost_is_found() {
+    found(Plant::WitnessLost, "L4", 40);
+}
+
+#[test]
+fn a_lease_that_is_leaked_is_found() {
+    found(Plant::LeaseLeaked, "L4", 40);
+}
+
+#[test]
+fn a_copy_that_failed_and_counts_as_landed_is_found() {
+    found(Plant::FailureCountsAsLanded, "S3", 200);
+}
+
+#[test]
+fn a_cell_that_is_left_out_is_found() {
+    found(Plant::CellLeftOut, "S3", 40);
+}
+
+#[test]
+fn a_cell_in_the_wrong_place_is_found() {
+    found(Plant::WrongPlace, "S3", 40);
+}
+
+#[test]
+fn a_ticket_that_ends_before_its_source_is_read_is_found() {
+    found(Plant::TicketBeforeRead, "S2", 40);
+}
+
+#[test]
+fn a_waiting_claim_that_is_forgotten_with_its_session_is_found() {
+    found(Plant::WaitingForgotten, "L4", 200);
+}
+
+#[test]
+fn a_credit_that_is_given_back_in_a_later_session_is_found() {
+    found(Plant::CreditAcrossSessions, "L5", 200);
+}
+
+#[test]
+fn a_frame_that_a_greeting_skips_is_found() {
+    found(Plant::ResumedTooFar, "L4", 200);
+}
+
+#[test]
+fn an_outcome_that_is_delivered_twice_is_found() {
+    found(Plant::OutcomeTwice, "S5", 40);
+}
+
+#[test]
+fn clocks_that_never_run_out_are_found() {
+    found(Plant::DeadClocks, "S5", 200);
+}
+
+#[test]
+fn a_reader_that_does_not_wait_for_its_shard_is_found() {
+    found(Plant::ReaderDoesNotWait, "L5", 400);
+}
+
+#[test]
+fn an_end_that_is_told_twice_is_found() {
+    found(Plant::FailedTwice, "L3", 40);
+}
