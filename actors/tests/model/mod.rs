@@ -17,6 +17,14 @@
 //!   story_text.rs  a counter-example as people would tell it
 //!   reach.rs     the whole graph of a world, and from where its ends can be reached
 //! ```
+//!
+//! A node decides by what it knows: its core, its sessions, its gates, the life of a peer that last
+//! said hello, and, of a process on its host, that it is dead. `Truth` is read by properties, and as
+//! the callers' own table of leased pages.
+//!
+//! Not here: the content of pools and the planning of copies; pools of a dead sender, and what a
+//! device still reads of them; limits on memory; a fence that does less than it says. A deadline is
+//! an abort at any moment, or a clock that runs out when nothing else can happen.
 
 pub(crate) mod end;
 pub(crate) mod lanes;

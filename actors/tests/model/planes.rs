@@ -39,7 +39,7 @@ fn frames_that_are_sent_twice_and_outlive_their_sender_keep_the_contract() {
         ..TCP
     };
     search("tcp", 1_500, size);
-    search_large("tcp, two attempts", 70_000, twice(size));
+    search_large("tcp, two attempts", 50_000, twice(size));
 }
 
 #[test]
