@@ -31,7 +31,9 @@ use std::time::Instant;
 
 fn from_env(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")),
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|e| panic!("{name}={text}: {e}")),
         Err(_) => default,
     }
 }
@@ -47,13 +49,19 @@ fn every_promise_holds_in_every_world() {
     if let Some(seed) = failed {
         panic!("{}", story(seed, options));
     }
-    assert!(sums.done * 4 > sums.ended, "hardly anything is ever done: {sums:?}");
+    assert!(
+        sums.done * 4 > sums.ended,
+        "hardly anything is ever done: {sums:?}"
+    );
 }
 
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     for seed in 1..=25 {
-        let (one, two) = (world(seed, Options::default()), world(seed, Options::default()));
+        let (one, two) = (
+            world(seed, Options::default()),
+            world(seed, Options::default()),
+        );
         assert_eq!(one.hash, two.hash, "seed {seed} went two ways");
         assert_eq!(one.steps, two.steps);
     }

@@ -78,7 +78,9 @@ fn fill(lease: &mut WriteLease, layer: u32, index: usize, word: u64) {
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes.chunks(8).map(|c| u64::from_le_bytes(c.try_into().unwrap()))
+    bytes
+        .chunks(8)
+        .map(|c| u64::from_le_bytes(c.try_into().unwrap()))
 }
 
 impl World {
@@ -155,7 +157,10 @@ impl World {
             ..Caller::default()
         };
         caller.sides.insert(Who::Sender, Side::Wanted);
-        self.after(request.sender_late, Ev::Call(i, attempt, Call::Start(Who::Sender)));
+        self.after(
+            request.sender_late,
+            Ev::Call(i, attempt, Call::Start(Who::Sender)),
+        );
         for rank in 0..request.links.len() {
             let who = Who::Receiver(rank);
             self.callers[i].sides.insert(who, Side::Wanted);
@@ -210,7 +215,9 @@ impl World {
         };
         let start = self.start_with(i, life, StartRole::Sender { receivers }, kept);
         if !again {
-            self.callers[i].sides.insert(Who::Sender, Side::Running(life));
+            self.callers[i]
+                .sides
+                .insert(Who::Sender, Side::Running(life));
             let attempt = self.callers[i].attempt;
             for chunk in 0..chunks {
                 let wait = pace * chunk as u64;
@@ -320,9 +327,7 @@ impl World {
         let mut pushes = vec![(chunk(self.callers[i].chunks, &lent), lent)];
         self.callers[i].chunks += 1;
         let again = match request.mistake {
-            Some(Mistake::OtherPages) => {
-                self.lease_source(i, n, 0, u64::from(from)..u64::from(to))
-            }
+            Some(Mistake::OtherPages) => self.lease_source(i, n, 0, u64::from(from)..u64::from(to)),
             _ if request.repeats => {
                 let pages = pushes[0].0.pages.clone();
                 let lease = self.nodes[n].pools[0].lease_read(&pages).ok();
@@ -644,8 +649,11 @@ impl World {
 
     /// A node dies, and its callers with it.
     pub(crate) fn forget_callers(&mut self, n: usize) {
-        let lives: Vec<(usize, LifeId)> =
-            self.lives.range((n, LifeId(0))..(n + 1, LifeId(0))).map(|(k, _)| *k).collect();
+        let lives: Vec<(usize, LifeId)> = self
+            .lives
+            .range((n, LifeId(0))..(n + 1, LifeId(0)))
+            .map(|(k, _)| *k)
+            .collect();
         for key in lives {
             let Some(info) = self.lives.remove(&key) else {
                 continue;

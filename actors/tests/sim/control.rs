@@ -160,7 +160,11 @@ impl World {
     pub(crate) fn acknowledge(&mut self, link: usize, side: usize) {
         self.links[link].ends[side].ack_due = false;
         let owes = |s: &kvroom_actors::peer::session::Session| s.owes_ack();
-        if self.links[link].ends[side].session.as_ref().is_some_and(owes) {
+        if self.links[link].ends[side]
+            .session
+            .as_ref()
+            .is_some_and(owes)
+        {
             self.flush(link, side);
         }
     }
@@ -233,7 +237,10 @@ impl World {
         let Some(transport) = l.transports.get_mut(&id) else {
             return;
         };
-        if transport.to[side].front().is_none_or(|(at, _)| *at > self.now) {
+        if transport.to[side]
+            .front()
+            .is_none_or(|(at, _)| *at > self.now)
+        {
             return;
         }
         let full = transport.to[side].len() >= PIPE;
@@ -476,7 +483,9 @@ impl World {
     }
 
     fn open_transport(&mut self, link: usize, side: usize, transport: u64) {
-        self.links[link].transports.insert(transport, Transport::default());
+        self.links[link]
+            .transports
+            .insert(transport, Transport::default());
         self.links[link].ends[side].transport = Some(transport);
     }
 

@@ -587,7 +587,9 @@ impl World {
                 self.fact(Fact::Read { lease: job.lease });
                 for cell in &flight.cells {
                     let mut bytes = [0; CELL as usize];
-                    job.source.observe(cell.layer, cell.page, &mut bytes).unwrap();
+                    job.source
+                        .observe(cell.layer, cell.page, &mut bytes)
+                        .unwrap();
                     flight.bytes.extend_from_slice(&bytes);
                 }
             }
@@ -599,10 +601,8 @@ impl World {
         drop(inside);
         self.fact(Fact::Left { claim });
         flight.landed = counts;
-        if failed && !counts {
-            if let Some(ticket) = &mut flight.job.0.borrow_mut().ticket {
-                ticket.errored("the copy failed");
-            }
+        if !counts && let Some(ticket) = &mut flight.job.0.borrow_mut().ticket {
+            ticket.errored("the copy failed");
         }
         self.flights.insert(id, flight);
         let wait = self.latency(link, 9);

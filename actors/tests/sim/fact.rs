@@ -111,9 +111,18 @@ pub(crate) enum Fact {
     /// A session counts another number of claims than came.
     Miscounted { at: Life, counted: u32, open: usize },
     /// The caller looked at what came back of a room that is done.
-    Looked { at: Life, life: LifeId, wrong: Option<String> },
+    Looked {
+        at: Life,
+        life: LifeId,
+        wrong: Option<String>,
+    },
     /// The caller looked at a free page before it used it.
-    Canary { node: usize, page: u32, found: u64, left: u64 },
+    Canary {
+        node: usize,
+        page: u32,
+        found: u64,
+        left: u64,
+    },
     /// The caller may not write a page that came back.
     StillRead { lease: LeaseNo },
     /// A process is gone, with all its nodes' callers.

@@ -270,9 +270,8 @@ impl Plan {
         let first = rng.index(self.links.len());
         let mut links = vec![first];
         if rng.percent(25) {
-            let other = |l: &usize| {
-                *l != first && self.links[*l].sender == self.links[first].sender
-            };
+            let other =
+                |l: &usize| *l != first && self.links[*l].sender == self.links[first].sender;
             links.extend((0..self.links.len()).filter(other).take(1));
         }
         let pages = rng.draw(1..9) as u32;

@@ -27,7 +27,9 @@ pub(crate) fn world(seed: u64, options: Options) -> Report {
 pub(crate) fn worlds(first: u64, seeds: u64, options: Options) -> (Sums, Option<u64>) {
     let next = AtomicU64::new(first);
     let sums = Mutex::new((Sums::default(), None::<u64>));
-    let cores = thread::available_parallelism().map_or(1, usize::from).min(16);
+    let cores = thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(16);
     thread::scope(|scope| {
         for _ in 0..cores {
             scope.spawn(|| {

@@ -382,7 +382,11 @@ impl World {
             return;
         }
         node.alarm = None;
-        if node.timers.next().is_some_and(|at| at <= node.running.now()) {
+        if node
+            .timers
+            .next()
+            .is_some_and(|at| at <= node.running.now())
+        {
             // Behind what has arrived already: it may be what the clock waits for.
             node.inbox.push_back(Inbound::Fire);
         }
@@ -715,7 +719,11 @@ fn job_parts(code: u64) -> (u32, Held) {
 }
 
 /// What the shell keeps with a new life.
-pub(crate) fn attached(role: Kept, deadline: u64, class: kvroom_actors::copy::schedule::Class) -> Attached {
+pub(crate) fn attached(
+    role: Kept,
+    deadline: u64,
+    class: kvroom_actors::copy::schedule::Class,
+) -> Attached {
     Attached {
         life: LifeId(0),
         role,

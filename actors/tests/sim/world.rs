@@ -58,14 +58,21 @@ pub(crate) enum Ev {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inject {
     Abort(super::plan::Who),
-    Kill { process: usize, pool_survives: bool },
-    Stop { process: usize },
+    Kill {
+        process: usize,
+        pool_survives: bool,
+    },
+    Stop {
+        process: usize,
+    },
     Reset,
     DataReset,
     /// The session is given up, here by prefill.
     GiveUp,
     /// The youngest room of a node.
-    Panic { node: usize },
+    Panic {
+        node: usize,
+    },
 }
 
 /// How a world is run.
@@ -310,7 +317,8 @@ impl World {
         if !matches!(fact, Fact::Load { .. }) {
             (self.now, &fact).hash(&mut self.hash);
             if self.options.trace {
-                self.trace.push(format!("{:>11} us  {fact:?}", self.now / US));
+                self.trace
+                    .push(format!("{:>11} us  {fact:?}", self.now / US));
             }
         }
         self.oracle.see(self.now, &fact);

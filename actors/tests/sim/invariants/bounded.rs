@@ -24,7 +24,11 @@ impl Invariant for Bounded {
             Fact::Load { at, load } => {
                 let rooms = load.lives + load.early + 8;
                 for (what, is, most) in [
-                    ("messages in its inbox", load.inbox, INBOX + READERS + rooms * EACH),
+                    (
+                        "messages in its inbox",
+                        load.inbox,
+                        INBOX + READERS + rooms * EACH,
+                    ),
                     ("messages of peers", load.from_peers, INBOX + READERS),
                     ("early claims", load.early, EARLY * READERS),
                     ("frames in a pipe", load.pipe, PIPE + 2),

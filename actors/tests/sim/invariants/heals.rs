@@ -16,9 +16,9 @@ impl Invariant for Heals {
             Fact::Left0ver { at, what } if !what.is_empty() => {
                 Err(format!("in the end {at:?} still holds: {what}"))
             }
-            Fact::Probe { room, done: false } => {
-                Err(format!("after the storm fresh room {room} is not Done in time"))
-            }
+            Fact::Probe { room, done: false } => Err(format!(
+                "after the storm fresh room {room} is not Done in time"
+            )),
             _ => Ok(()),
         }
     }

@@ -49,14 +49,18 @@ impl Invariant for OneEnd {
                 };
                 if *running > due + LATE {
                     let late = (running - due) / 1_000_000;
-                    return Err(format!("{at:?} {life:?} had its outcome {late} ms late (L1)"));
+                    return Err(format!(
+                        "{at:?} {life:?} had its outcome {late} ms late (L1)"
+                    ));
                 }
                 self.ended.insert((*at, *life));
             }
             Fact::Returned { at, life, leases } => {
                 let room = (*at, *life);
                 if !self.ended.remove(&room) || !self.over.insert(room) {
-                    return Err(format!("{room:?} returned its leases without an outcome, or twice"));
+                    return Err(format!(
+                        "{room:?} returned its leases without an outcome, or twice"
+                    ));
                 }
                 if let Some(lease) = leases.iter().find(|l| !self.returned.insert(**l)) {
                     return Err(format!("lease {lease} was returned twice"));

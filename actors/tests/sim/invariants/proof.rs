@@ -35,7 +35,9 @@ impl Invariant for Proof {
             }
             Fact::Entered { claim } => {
                 if self.closed.contains(claim) {
-                    return Err(format!("a writer entered {claim:?}, whose gate had proven closed"));
+                    return Err(format!(
+                        "a writer entered {claim:?}, whose gate had proven closed"
+                    ));
                 }
                 *self.inside.entry(*claim).or_default() += 1;
             }
@@ -53,7 +55,9 @@ impl Invariant for Proof {
             }
             Fact::GateClosed { claim, .. } => {
                 if self.inside.contains_key(claim) {
-                    return Err(format!("{claim:?} has a writer inside, and its gate proved closed"));
+                    return Err(format!(
+                        "{claim:?} has a writer inside, and its gate proved closed"
+                    ));
                 }
                 self.closed.insert(*claim);
                 self.open.retain(|_, open| open != claim);
@@ -73,7 +77,9 @@ impl Invariant for Proof {
                 ..
             } => {
                 if let Some((job, _)) = self.jobs.iter().find(|(_, of)| *of == claim) {
-                    return Err(format!("Quiesced was said of {claim:?}, and {job:?} is out"));
+                    return Err(format!(
+                        "Quiesced was said of {claim:?}, and {job:?} is out"
+                    ));
                 }
             }
             Fact::JobOver { at, life, job } => {
@@ -113,10 +119,14 @@ impl Proof {
             ));
         }
         if self.asked.get(&room).is_some_and(|asked| *asked > 0) {
-            return Err(format!("{room:?} returned its leases, and a claim can still be sent"));
+            return Err(format!(
+                "{room:?} returned its leases, and a claim can still be sent"
+            ));
         }
         if self.sums.contains(&room) {
-            return Err(format!("{room:?} returned its leases while they are read for a sum"));
+            return Err(format!(
+                "{room:?} returned its leases while they are read for a sum"
+            ));
         }
         Ok(())
     }

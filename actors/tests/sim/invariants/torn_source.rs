@@ -33,7 +33,9 @@ impl Invariant for TornSource {
                 let others = self.pages.iter().filter(|(other, _)| *other != lease);
                 let shared = others.flat_map(|(_, p)| p).any(|page| pages.contains(page));
                 if !shared {
-                    return Err(format!("lease {lease} came back, and a job can still read it"));
+                    return Err(format!(
+                        "lease {lease} came back, and a job can still read it"
+                    ));
                 }
             }
             _ => {}
