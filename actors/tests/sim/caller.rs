@@ -538,7 +538,7 @@ impl World {
             .values()
             .all(|side| matches!(side, Side::Over { .. }));
         let again = all_over && !receivers_done || impatient && !done;
-        if again && attempt < retries {
+        if again && attempt < retries && !self.calm {
             let wait = match impatient {
                 true => 0,
                 false => self.roll(21, i, 0..40) * MS,

@@ -601,10 +601,8 @@ impl World {
         drop(inside);
         self.fact(Fact::Left { claim });
         flight.landed = counts;
-        if failed && !counts {
-            if let Some(ticket) = &mut flight.job.0.borrow_mut().ticket {
-                ticket.errored("the copy failed");
-            }
+        if !counts && let Some(ticket) = &mut flight.job.0.borrow_mut().ticket {
+            ticket.errored("the copy failed");
         }
         self.flights.insert(id, flight);
         let wait = self.latency(link, 9);

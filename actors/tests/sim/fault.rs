@@ -1,8 +1,8 @@
 //! Faults begin and end; then there is calm, and in the end nothing may be left.
 
+use super::caller::{Call, Side};
 use super::control::{RECEIVER, SENDER};
 use super::fact::Fact;
-use super::caller::{Call, Side};
 use super::plan::{Fabric, FaultKind, MS};
 use super::world::{Ev, Inject, World};
 use kvroom_actors::ids::RoomId;
@@ -92,7 +92,8 @@ impl World {
 
     fn members(&self, process: usize) -> Vec<usize> {
         let all = 0..self.nodes.len();
-        all.filter(|n| self.plan.nodes[*n].process == process).collect()
+        all.filter(|n| self.plan.nodes[*n].process == process)
+            .collect()
     }
 
     fn kill(&mut self, process: usize, pool_survives: bool) {
@@ -171,6 +172,16 @@ impl World {
             self.go_on(process);
             self.restart(process);
         }
+        // Engines give up what is left of the storm: a room that waits for a receiver which is gone
+        // would keep its credit until its deadline.
+        for i in 0..self.callers.len() {
+            for (who, side) in self.callers[i].sides.clone() {
+                if let Side::Running(life) = side {
+                    let wait = self.plan.settle * 2 / 3;
+                    self.after(wait, Ev::Call(i, 0, Call::Leave(who, life)));
+                }
+            }
+        }
         self.after(self.plan.settle + 300 * MS, Ev::Check);
     }
 
@@ -211,7 +222,10 @@ impl World {
             ("pages leased", pages),
             ("rooms", node.rooms.len()),
             ("clocks", node.timers.len()),
-            ("messages", node.inbox.len() + node.said.len() + node.mail.len()),
+            (
+                "messages",
+                node.inbox.len() + node.said.len() + node.mail.len(),
+            ),
             ("jobs", node.lane.scheduler.len() + node.lane.tcp.len()),
             ("sums", node.sums.len()),
         ] {

@@ -122,7 +122,11 @@ impl Trouble {
 fn sweep(fabric: Fabric) -> usize {
     let quiet = World::new(plan(fabric, 300 * MS), Options::default()).run();
     assert_eq!(quiet.violation, None);
-    assert_eq!((quiet.ended, quiet.done), (4, 4), "without trouble all is done");
+    assert_eq!(
+        (quiet.ended, quiet.done),
+        (4, 4),
+        "without trouble all is done"
+    );
     let mut troubles = Vec::new();
     for who in [Who::Sender, Who::Receiver(0)] {
         troubles.push((Trouble::Inject(Inject::Abort(who)), quiet.early_steps));

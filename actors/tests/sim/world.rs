@@ -58,14 +58,21 @@ pub(crate) enum Ev {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inject {
     Abort(super::plan::Who),
-    Kill { process: usize, pool_survives: bool },
-    Stop { process: usize },
+    Kill {
+        process: usize,
+        pool_survives: bool,
+    },
+    Stop {
+        process: usize,
+    },
     Reset,
     DataReset,
     /// The session is given up, here by prefill.
     GiveUp,
     /// The youngest room of a node.
-    Panic { node: usize },
+    Panic {
+        node: usize,
+    },
 }
 
 /// How a world is run.

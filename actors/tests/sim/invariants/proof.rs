@@ -77,7 +77,9 @@ impl Invariant for Proof {
                 ..
             } => {
                 if let Some((job, _)) = self.jobs.iter().find(|(_, of)| *of == claim) {
-                    return Err(format!("Quiesced was said of {claim:?}, and {job:?} is out"));
+                    return Err(format!(
+                        "Quiesced was said of {claim:?}, and {job:?} is out"
+                    ));
                 }
             }
             Fact::JobOver { at, life, job } => {
