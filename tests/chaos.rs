@@ -59,15 +59,21 @@ fn number(name: &str, otherwise: u64) -> u64 {
 struct Replay {
     seed: u64,
     seconds: u64,
+    /// A part of the test's name.
+    test: &'static str,
 }
 
 impl Drop for Replay {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let Replay { seed, seconds } = self;
+            let Replay {
+                seed,
+                seconds,
+                test,
+            } = self;
             eprintln!(
                 "to run these faults again: KVROOM_CHAOS_SEED={seed} KVROOM_CHAOS_SECONDS={seconds} \
-                 cargo test --test chaos every_page -- --nocapture"
+                 cargo test --test chaos {test} -- --nocapture"
             );
         }
     }
@@ -84,7 +90,12 @@ async fn every_page_is_its_owners_whatever_happens_to_processes_and_networks_and
     let (mut all, mut deck) = (Report::default(), Vec::new());
     for round in 0..rounds {
         let seed = seed + round / 4;
-        let _replay = Replay { seed, seconds };
+        let test = "every_page";
+        let _replay = Replay {
+            seed,
+            seconds,
+            test,
+        };
         let nodes = 2 + round as usize % 4;
         let mut rng = Rng::of(seed, &[nodes as u64]);
         // One at least shares no memory, so that there is a network.
@@ -106,8 +117,12 @@ async fn every_page_is_its_owners_whatever_happens_to_processes_and_networks_and
     println!("in all: {all:?}");
     // A run that moves nothing, or in which nothing is ended, shows nothing.
     let n = |what: &str| all.tally.get(what).copied().unwrap_or(0);
-    assert!(n("r_Done") > 100 && n("s_Done") > 100, "{all:?}");
+    assert!(n("r_Done") > 60 && n("s_Done") > 60, "{all:?}");
     assert!(n("r_Requested") > 5 && n("s_Requested") > 5, "{all:?}");
+    assert!(
+        n("held") > 0,
+        "no lane was ever inside a gate for long: {all:?}"
+    );
     let mut never = fault::KINDS.map(fault::Fault::name).to_vec();
     never.retain(|fault| !all.faults.contains_key(fault));
     assert!(never.is_empty(), "never happened: {never:?}");
@@ -142,12 +157,17 @@ async fn storms_over_a_bad_network_when_inside() {
     if !is_inside() {
         return;
     }
-    let seconds = number("KVROOM_CHAOS_SECONDS", SECONDS) / 4;
+    let seconds = number("KVROOM_CHAOS_SECONDS", SECONDS);
     let seed = number("KVROOM_CHAOS_SEED", 1);
-    let _replay = Replay { seed, seconds };
+    let test = "loses_packets";
+    let _replay = Replay {
+        seed,
+        seconds,
+        test,
+    };
     // Now and then nothing gets through, and nobody is told; sometimes for longer than a silence that
     // is borne.
-    let time = Duration::from_secs(seconds.max(4));
+    let time = Duration::from_secs((seconds / 4).max(4));
     let holes = std::thread::spawn(move || {
         let link = |state: &str| {
             let ip = Command::new("ip")
@@ -183,7 +203,7 @@ async fn storms_over_a_bad_network_when_inside() {
     println!("seed {seed}, in a namespace: {report:?}");
     assert!(report.wrong.is_empty(), "{:#?}", report.wrong);
     assert!(holes.join().unwrap() > 0);
-    assert!(report.tally["r_Done"] > 10, "{report:?}");
+    assert!(report.tally["r_Requested"] > 0, "{report:?}");
 }
 
 #[tokio::test]

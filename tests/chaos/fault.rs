@@ -38,10 +38,12 @@ pub(crate) enum Fault {
     Memory,
     /// A process aborts all of its rooms, twice.
     AbortAll,
+    /// A lane is inside a gate for long: its page is slow.
+    Hold,
 }
 
-/// All of them.
-pub(crate) const KINDS: [Fault; 15] = [
+/// All of them, and what is over soonest twice.
+pub(crate) const KINDS: [Fault; 17] = [
     Fault::Reset,
     Fault::ResetSoon,
     Fault::HalfClose,
@@ -57,6 +59,8 @@ pub(crate) const KINDS: [Fault; 15] = [
     Fault::Files,
     Fault::Memory,
     Fault::AbortAll,
+    Fault::Hold,
+    Fault::Hold,
 ];
 
 impl Fault {
@@ -78,6 +82,7 @@ impl Fault {
             Fault::Files => "no files",
             Fault::Memory => "no memory",
             Fault::AbortAll => "abort all",
+            Fault::Hold => "hold",
         }
     }
 }
@@ -102,9 +107,12 @@ impl Storm {
     /// Does it somewhere, if it can be done there now.
     pub(crate) async fn strike(&mut self, fault: Fault) -> bool {
         let struck = match fault {
-            Fault::Kill | Fault::Stop | Fault::Files | Fault::Memory | Fault::AbortAll => {
-                self.strike_process(fault).await
-            }
+            Fault::Kill
+            | Fault::Stop
+            | Fault::Files
+            | Fault::Memory
+            | Fault::AbortAll
+            | Fault::Hold => self.strike_process(fault).await,
             _ => self.strike_between(fault),
         };
         if struck {
@@ -175,7 +183,12 @@ impl Storm {
                 proxy.reset();
                 self.undo.push(later(Undo::Accept(at)));
             }
-            Fault::Kill | Fault::Stop | Fault::Files | Fault::Memory | Fault::AbortAll => {
+            Fault::Kill
+            | Fault::Stop
+            | Fault::Files
+            | Fault::Memory
+            | Fault::AbortAll
+            | Fault::Hold => {
                 return false;
             }
         }
@@ -187,6 +200,7 @@ impl Storm {
         let now = Instant::now();
         let long = now + self.long();
         let soon = now + Duration::from_millis(self.rng.below(400));
+        let (pieces, held) = (self.rng.below(3), 300 + self.rng.below(500));
         let place = &mut self.places[at];
         let (Some(process), life) = (&mut place.process, place.seat.life) else {
             return false;
@@ -224,6 +238,7 @@ impl Storm {
                     self.report.wrong.push(said.join(" "));
                 }
             }
+            Fault::Hold if !place.stopped => process.tell(&format!("hold {pieces} {held}")),
             Fault::AbortAll => {
                 // Also one that is stopped: then it does so when it goes on.
                 process.tell("abort-all");

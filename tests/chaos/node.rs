@@ -6,6 +6,7 @@
 //! | `peer NAME ADDRESS` | connects, and again whenever there is no session | |
 //! | `calm` | starts no room any more but fresh ones | `@calm` |
 //! | `abort-all` | aborts every room that there is | |
+//! | `hold PIECES MS` | the lane that begins the piece after so many stays inside its gate so long | |
 //! | `fresh NAME` | receives a room from that peer | `@fresh NAME done`, `@fresh NAME WHY` |
 //! | `no-fit BYTES` | tries to add pools that do not fit | `@no-fit refused`, `@no-fit WHAT` |
 //! | `free MS` | waits until everything is back and quiet, so long at most | `@free TALLY`, `@stuck WHY` |
@@ -18,7 +19,8 @@ use super::rooms::FRESH;
 use super::seat::Seat;
 use crate::common::process::{play_with, say};
 use crate::common::{PATIENCE, kv};
-use kvroom::{Code, Node, Outcome, Peer, PeerState, Pool, PoolLayout, Which};
+use kvroom::actors::copy::plant::Brake;
+use kvroom::{Code, Node, Outcome, Peer, PeerState, Pool, PoolLayout, Reason, Which};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -49,7 +51,7 @@ pub(crate) struct Storm {
 }
 
 async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
-    let (node, pool) = seat.start().await;
+    let (node, pool, brake) = seat.start().await;
     let storm = Arc::new(Storm {
         canary: Canary::new(pool, seat.index << 12 | seat.life),
         seat: seat.clone(),
@@ -88,6 +90,11 @@ async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
             }
             "abort-all" => {
                 storm.node.abort_where(Which::All, "everything ends").await;
+            }
+            "hold" => {
+                brake.hold_after(words[1].parse().unwrap());
+                let long = Duration::from_millis(words[2].parse().unwrap());
+                tokio::spawn(Arc::clone(&storm).hold(brake.clone(), long));
             }
             "fresh" => {
                 tokio::spawn(Arc::clone(&storm).fresh(words[1].to_owned()));
@@ -152,33 +159,45 @@ impl Storm {
     /// A room from this peer that nobody ends.
     async fn fresh(self: Arc<Self>, from: String) {
         let begun = Instant::now();
-        let peer = loop {
-            if let Some(peer) = self.node.peer(&from).await
-                && peer.is_up().is_ok()
-            {
-                break peer;
-            }
+        let id = self.next_id() | FRESH;
+        let mut attempt = 0;
+        let outcome = loop {
+            let why = match self.node.peer(&from).await {
+                Some(peer) if peer.is_up().is_ok() => {
+                    match self.receive(&peer, id, attempt).await {
+                        // Of a session that had ended on the other side before all was healed: the
+                        // next one is there, or comes.
+                        Some(Outcome::Aborted(why)) if attempt < 2 && ENDED.contains(&why.code) => {
+                            attempt += 1;
+                            self.add("fresh again");
+                            continue;
+                        }
+                        Some(outcome) => break outcome,
+                        None => "all pages are out",
+                    }
+                }
+                _ => "there is no session",
+            };
             if begun.elapsed() > PATIENCE {
-                say(format_args!("fresh {from} there is no session"));
-                return;
+                break Outcome::Aborted(Reason::new(Code::LimitReached, why));
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
-        };
-        let id = self.next_id() | FRESH;
-        let outcome = loop {
-            match self.receive(&peer, id, 0).await {
-                Some(outcome) => break outcome,
-                // All pages are out still.
-                None if begun.elapsed() < PATIENCE => {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-                None => break Outcome::Aborted(Code::LimitReached.into()),
-            }
         };
         match outcome {
             Outcome::Done => say(format_args!("fresh {from} done")),
             Outcome::Aborted(why) => say(format_args!("fresh {from} {why}")),
         }
+    }
+
+    /// Waits until a lane is inside a gate, not for ever, and lets it go on so long after.
+    async fn hold(self: Arc<Self>, brake: Brake, long: Duration) {
+        let begun = Instant::now();
+        while brake.held() == 0 && begun.elapsed() < Duration::from_secs(2) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.add_n("held", brake.held() as u64);
+        tokio::time::sleep(long).await;
+        brake.release();
     }
 
     /// Pools that are larger than what this process may have.
@@ -238,6 +257,9 @@ impl Storm {
         }
     }
 }
+
+/// How a room ends with its session.
+const ENDED: [Code; 3] = [Code::SessionLost, Code::PeerLost, Code::PeerRestarted];
 
 /// The first words of a text, which say what kind it is.
 pub(crate) fn kind(text: &str) -> String {

@@ -97,11 +97,19 @@ impl Storm {
                 return None;
             }
         };
-        if !fresh && rng.percent(20) {
-            let soon = Duration::from_millis(rng.below(12));
-            if tokio::time::timeout(soon, room.outcome()).await.is_err() {
-                room.abort("the user left");
-            }
+        // Some leave at once, some when it takes too long: then somebody is in the middle of it.
+        let patience = match rng.below(100) {
+            _ if fresh => None,
+            0..20 => Some(rng.below(12)),
+            20..75 => Some(60 + rng.below(250)),
+            _ => None,
+        };
+        if let Some(patience) = patience.map(Duration::from_millis)
+            && tokio::time::timeout(patience, room.outcome())
+                .await
+                .is_err()
+        {
+            room.abort("the user left");
         }
         let outcome = room.outcome().await;
         let again = outcome != Outcome::Done && attempt < 2 && rng.percent(50);

@@ -1,7 +1,7 @@
 //! What a node of the storm is started with.
 
 use crate::common::kv;
-use kvroom::actors::copy::plant::Plant;
+use kvroom::actors::copy::plant::{Brake, Plant};
 use kvroom::{Deadlines, Limits, Net, Node, Pool};
 use std::time::Duration;
 
@@ -61,8 +61,8 @@ impl Seat {
         }
     }
 
-    /// The node, and its pool.
-    pub(crate) async fn start(&self) -> (Node, Pool) {
+    /// The node, its pool, and what holds its lanes inside gates.
+    pub(crate) async fn start(&self) -> (Node, Pool, Brake) {
         let pool = match self.shared {
             true => Pool::shared(kv(PAGES, PAGE)),
             false => Pool::owned(kv(PAGES, PAGE)),
@@ -78,6 +78,7 @@ impl Seat {
                 ..Net::default()
             },
         );
+        let brake = Brake::default();
         let node = Node::builder(&self.name())
             .net(net)
             .pool(pool.clone())
@@ -104,8 +105,11 @@ impl Seat {
                 backoff_most: Duration::from_millis(100),
                 ..Deadlines::default()
             })
-            .configure(|config| config.plant = plant)
+            .configure(|config| {
+                config.plant = plant;
+                config.brake = Some(brake.clone());
+            })
             .start();
-        (node.await.unwrap(), pool)
+        (node.await.unwrap(), pool, brake)
     }
 }

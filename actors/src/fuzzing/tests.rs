@@ -373,6 +373,11 @@ mod kept {
                 "credit",
                 vec![12, 3, 0, 0, 0, 0xFF, 162, 163, 4, 167, 2, 163, 4],
             ),
+            // One claim more than it may have.
+            (
+                "greedy",
+                (1..=5).flat_map(|n| [1, 2, n, 20, 0, 4, 0xFF]).collect(),
+            ),
             ("probes", vec![15, 1, 0, 0, 0, 0, 0, 0, 0, 0xF8, 163, 4]),
             ("lie", vec![4, 7, 1, 0, 9, 9, 9, 9, 9, 9, 9, 9]),
         ])
@@ -411,8 +416,14 @@ mod kept {
             last: 9,
             fate: Fate::Landed,
         };
+        let mut outside = claim.clone();
+        outside[1] = 1; // One layer.
         named([
             ("data", [&[1][..], &frame().encode(), &claim, &end].concat()),
+            (
+                "outside",
+                [&[1][..], &frame().encode(), &outside, &end].concat(),
+            ),
             ("ack", [&[0][..], &ack.encode(), &end].concat()),
             ("alive", [&[0][..], &Header::alive(), &end].concat()),
         ])
@@ -456,6 +467,16 @@ mod kept {
                     20,
                 ],
             ),
+            // A layer that the claim does not offer.
+            (
+                "layer",
+                [
+                    &[0, 0, stream_step::HEADER, 0, 2, 3, 0, 1, 16, 0, 16, 0][..],
+                    &[9; 16],
+                    &[255],
+                ]
+                .concat(),
+            ),
             (
                 "others",
                 vec![2, 0, stream_step::ALIVE, 0, stream_step::RAW, 3, 1, 2, 3, 0],
@@ -476,6 +497,10 @@ mod kept {
             (
                 "bytes",
                 vec![4, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 8, 0, 6, 8, 0],
+            ),
+            (
+                "backwards",
+                vec![0, 100, 0, 6, 9, 0, 1, 50, 0, 0, 0, 0, 0, 0, 0, 6, 9, 0],
             ),
             (
                 "back",
@@ -521,6 +546,11 @@ mod kept {
                     4,
                     0,
                 ],
+            ),
+            // Entered; the owner says that nobody is; left.
+            (
+                "emptied",
+                vec![2, 0, 5, 0, 2, 0, 0, 1, 0, 5, 0, 5, 0, 2, 0, 0, 2, 0],
             ),
             (
                 "taken",

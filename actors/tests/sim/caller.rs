@@ -34,6 +34,8 @@ pub(crate) enum Call {
     Abort(Who),
     /// The key is used once more, which must be refused.
     Again(Who),
+    /// What is left of an earlier attempt is given up.
+    Leave(Who, LifeId),
 }
 
 /// One request's callers, on all its nodes.
@@ -41,6 +43,8 @@ pub(crate) enum Call {
 pub(crate) struct Caller {
     pub(crate) attempt: u32,
     pub(crate) sides: BTreeMap<Who, Side>,
+    /// Chunks that are pushed, and how many pushes that took.
+    pushed: usize,
     chunks: u32,
     tries: u32,
 }
@@ -84,7 +88,7 @@ impl World {
         let who = match call {
             Call::Begin => return None,
             Call::Push(_) | Call::Finish => Who::Sender,
-            Call::Start(who) | Call::Abort(who) | Call::Again(who) => *who,
+            Call::Start(who) | Call::Abort(who) | Call::Again(who) | Call::Leave(who, _) => *who,
         };
         Some(self.place_of(i, who))
     }
@@ -99,12 +103,23 @@ impl World {
 
     pub(crate) fn call(&mut self, i: usize, attempt: u32, call: Call) {
         if call == Call::Begin {
+            let current = self.callers[i].attempt;
+            if attempt > 0 && attempt != current + 1 {
+                return;
+            }
             return self.begin_attempt(i, attempt);
+        }
+        let n = self.caller_node(i, &call).unwrap_or(0);
+        if let Call::Leave(_, life) = call {
+            if self.nodes[n].up && self.lives.contains_key(&(n, life)) {
+                let reason = Reason::from(Code::HandleDropped);
+                self.tell(n, Input::Abort { life, reason });
+            }
+            return;
         }
         if self.callers[i].attempt != attempt {
             return;
         }
-        let n = self.caller_node(i, &call).unwrap_or(0);
         if !self.nodes[n].up {
             if let Call::Start(who) = call {
                 self.side_over(i, who, false);
@@ -112,7 +127,7 @@ impl World {
             return;
         }
         match call {
-            Call::Begin => {}
+            Call::Begin | Call::Leave(..) => {}
             Call::Start(Who::Sender) => self.start_sender(i, n, false),
             Call::Start(Who::Receiver(rank)) => self.start_receiver(i, n, rank, false),
             Call::Again(Who::Sender) => self.start_sender(i, n, true),
@@ -130,6 +145,12 @@ impl World {
 
     fn begin_attempt(&mut self, i: usize, attempt: u32) {
         let request = self.plan.requests[i].clone();
+        for (who, side) in self.callers[i].sides.clone() {
+            if let Side::Running(life) = side {
+                let wait = self.roll(23, i, 0..300) * MS;
+                self.after(wait, Ev::Call(i, attempt, Call::Leave(who, life)));
+            }
+        }
         let caller = &mut self.callers[i];
         *caller = Caller {
             attempt,
@@ -270,7 +291,7 @@ impl World {
         }
         self.callers[i].tries += 1;
         let attempt = self.callers[i].attempt;
-        if self.callers[i].tries < 60 {
+        if self.callers[i].tries < 60 || self.plan.requests[i].probe {
             return self.after(20 * MS, Ev::Call(i, attempt, call));
         }
         match call {
@@ -288,6 +309,7 @@ impl World {
         let from = request.cuts[at];
         let to = request.cuts.get(at + 1).copied().unwrap_or(request.pages);
         if request.mistake == Some(Mistake::Missing) && at == 0 && request.cuts.len() > 1 {
+            self.callers[i].pushed += 1;
             return;
         }
         let Some(lent) = self.lease_source(i, n, 0, u64::from(from)..u64::from(to)) else {
@@ -323,6 +345,7 @@ impl World {
             };
             pushes.push((chunk, lent));
         }
+        self.callers[i].pushed += 1;
         for (chunk, lease) in pushes {
             self.tell(n, Input::Push { life, chunk, lease });
         }
@@ -333,6 +356,9 @@ impl World {
             return;
         };
         let request = self.plan.requests[i].clone();
+        if self.callers[i].pushed < request.cuts.len() {
+            return self.try_later(i, Call::Finish, false);
+        }
         let mut aux = None;
         if request.aux {
             aux = self.lease_source(i, n, 1, u64::MAX..u64::MAX);
@@ -499,7 +525,7 @@ impl World {
 
     fn side_over(&mut self, i: usize, who: Who, done: bool) {
         let request = &self.plan.requests[i];
-        let (retries, probe) = (request.retries, request.probe);
+        let (retries, probe, impatient) = (request.retries, request.probe, request.impatient);
         let caller = &mut self.callers[i];
         caller.sides.insert(who, Side::Over { done });
         let attempt = caller.attempt;
@@ -511,8 +537,12 @@ impl World {
             .sides
             .values()
             .all(|side| matches!(side, Side::Over { .. }));
-        if all_over && !receivers_done && attempt < retries {
-            let wait = self.roll(21, i, 0..40) * MS;
+        let again = all_over && !receivers_done || impatient && !done;
+        if again && attempt < retries && !self.calm {
+            let wait = match impatient {
+                true => 0,
+                false => self.roll(21, i, 0..40) * MS,
+            };
             self.after(wait, Ev::Call(i, attempt + 1, Call::Begin));
         } else if !probe && self.roll(22, i, 0..12) == 0 {
             let wait = self.roll(22, i, 1..3_000) * US;

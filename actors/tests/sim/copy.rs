@@ -131,7 +131,7 @@ impl Busy {
 /// A data frame on its way, or what is left of it until it is acknowledged.
 pub(crate) struct Flight {
     job: JobRef,
-    from: Life,
+    pub(crate) from: Life,
     pub(crate) to: Life,
     pub(crate) link: usize,
     session: u64,
@@ -140,6 +140,13 @@ pub(crate) struct Flight {
     bytes: Vec<u8>,
     pub(crate) inside: Option<Inside<'static>>,
     landed: bool,
+}
+
+impl Flight {
+    /// Its sender is dead.
+    pub(crate) fn forget_source(&self) {
+        drop(self.job.0.borrow_mut().ticket.take());
+    }
 }
 
 impl World {
@@ -594,10 +601,8 @@ impl World {
         drop(inside);
         self.fact(Fact::Left { claim });
         flight.landed = counts;
-        if failed && !counts {
-            if let Some(ticket) = &mut flight.job.0.borrow_mut().ticket {
-                ticket.errored("the copy failed");
-            }
+        if !counts && let Some(ticket) = &mut flight.job.0.borrow_mut().ticket {
+            ticket.errored("the copy failed");
         }
         self.flights.insert(id, flight);
         let wait = self.latency(link, 9);

@@ -3,7 +3,7 @@
 use super::caller::{Call, Side};
 use super::control::{RECEIVER, SENDER};
 use super::fact::Fact;
-use super::plan::{Fabric, FaultKind, MS, PROBE, SETTLE};
+use super::plan::{Fabric, FaultKind, MS};
 use super::world::{Ev, Inject, World};
 use kvroom_actors::ids::RoomId;
 use kvroom_actors::peer::message::{Body, ClaimTag};
@@ -119,6 +119,10 @@ impl World {
             for flight in self.flights.values_mut().filter(|f| f.to == life) {
                 flight.inside = None;
             }
+            // What it sent is under way; what it may read it reads no more.
+            for flight in self.flights.values().filter(|f| f.from == life) {
+                flight.forget_source();
+            }
             self.nodes[*n].die(pool_survives);
         }
         self.forget_deferred(process);
@@ -168,7 +172,17 @@ impl World {
             self.go_on(process);
             self.restart(process);
         }
-        self.after(SETTLE + PROBE, Ev::Check);
+        // Engines give up what is left of the storm: a room that waits for a receiver which is gone
+        // would keep its credit until its deadline.
+        for i in 0..self.callers.len() {
+            for (who, side) in self.callers[i].sides.clone() {
+                if let Side::Running(life) = side {
+                    let wait = self.plan.settle * 2 / 3;
+                    self.after(wait, Ev::Call(i, 0, Call::Leave(who, life)));
+                }
+            }
+        }
+        self.after(self.plan.settle + 300 * MS, Ev::Check);
     }
 
     /// Whether everything has ended; if not, it is looked at again later.
@@ -179,7 +193,7 @@ impl World {
         if callers && nodes {
             self.over = true;
         } else {
-            self.after(500 * MS, Ev::Check);
+            self.after(250 * MS, Ev::Check);
         }
     }
 
@@ -286,6 +300,11 @@ impl World {
                 self.plan.faults[0].kind = FaultKind::Stop { process };
                 self.after(back, Ev::FaultEnds(0));
             }
+            Inject::GiveUp => {
+                let reason = Reason::from(Code::SessionLost);
+                self.give_up(0, SENDER, reason, None);
+            }
+            Inject::Panic { node } => self.panic_room(node, 0),
             Inject::Reset => self.reset(0),
             Inject::DataReset => self.data_reset(0),
         }

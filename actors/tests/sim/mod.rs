@@ -31,4 +31,8 @@ pub(crate) mod plant;
 mod plants;
 pub(crate) mod run;
 pub(crate) mod shard;
+#[cfg(test)]
+mod sweeps;
+#[cfg(all(test, debug_assertions))]
+mod switches;
 pub(crate) mod world;

@@ -99,6 +99,8 @@ pub(crate) struct Request {
     pub(crate) repeats: bool,
     /// More attempts, if one fails.
     pub(crate) retries: u32,
+    /// The next attempt begins as soon as any side of this one has failed.
+    pub(crate) impatient: bool,
     /// A fresh room after the storm: it must be done.
     pub(crate) probe: bool,
 }
@@ -163,13 +165,15 @@ pub(crate) struct Plan {
     pub(crate) faults: Vec<Fault>,
     /// All faults have ended.
     pub(crate) calm: u64,
+    /// So long after that fresh rooms begin.
+    pub(crate) settle: u64,
     pub(crate) layers: u32,
 }
 
 /// Longest time of faults.
 const STORM: u64 = 10 * SEC;
 /// After the storm until fresh rooms begin: sessions are noticed to be dead, given up, begun anew.
-pub(crate) const SETTLE: u64 = 6 * SEC;
+const SETTLE: u64 = 4_500 * MS;
 /// A fresh room must be done by then.
 pub(crate) const PROBE: u64 = 5 * SEC;
 
@@ -191,6 +195,7 @@ impl Plan {
             requests: Vec::new(),
             faults: Vec::new(),
             calm: STORM,
+            settle: SETTLE,
             layers: rng.draw(1..3) as u32,
         };
         plan.draw_nodes(nodes, &mut rng);
@@ -325,6 +330,7 @@ impl Plan {
             },
             repeats: rng.percent(20),
             retries: rng.draw(0..3) as u32,
+            impatient: rng.percent(40),
             probe: false,
         }
     }
@@ -396,7 +402,7 @@ impl Plan {
         for link in 0..self.links.len() {
             self.requests.push(Request {
                 room: 1_000_000 + link as u64,
-                at: self.calm + SETTLE,
+                at: self.calm + self.settle,
                 links: vec![link],
                 pages: 3,
                 ragged: true,
@@ -414,6 +420,7 @@ impl Plan {
                 mistake: None,
                 repeats: false,
                 retries: 0,
+                impatient: false,
                 probe: true,
             });
         }

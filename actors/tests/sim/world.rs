@@ -14,7 +14,7 @@ use super::copy::Flight;
 use super::fact::{Fact, LeaseNo, Load, PoolNo};
 use super::node::{Node, layouts};
 use super::oracle::Oracle;
-use super::plan::{Plan, SEC, US};
+use super::plan::{MS, Plan, SEC, US};
 use super::plant::Plant;
 use crate::memory::{GateTable, Inside, Pool};
 use kvroom_actors::ids::{Incarnation, LifeId, Tick};
@@ -58,10 +58,21 @@ pub(crate) enum Ev {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Inject {
     Abort(super::plan::Who),
-    Kill { process: usize, pool_survives: bool },
-    Stop { process: usize },
+    Kill {
+        process: usize,
+        pool_survives: bool,
+    },
+    Stop {
+        process: usize,
+    },
     Reset,
     DataReset,
+    /// The session is given up, here by prefill.
+    GiveUp,
+    /// The youngest room of a node.
+    Panic {
+        node: usize,
+    },
 }
 
 /// How a world is run.
@@ -70,8 +81,8 @@ pub(crate) struct Options {
     pub(crate) plant: Option<Plant>,
     /// What happens to which control frame.
     pub(crate) meddle: Option<(u64, Meddle)>,
-    /// What happens after which step.
-    pub(crate) inject: Option<(u64, Inject)>,
+    /// What happens after which steps.
+    pub(crate) inject: [Option<(u64, Inject)>; 2],
     /// Whether the trace is kept as text.
     pub(crate) trace: bool,
 }
@@ -85,6 +96,9 @@ pub(crate) struct Report {
     pub(crate) trace: Vec<String>,
     pub(crate) steps: u64,
     pub(crate) frames: u64,
+    /// Of these, in the first moments.
+    pub(crate) early_steps: u64,
+    pub(crate) early_frames: u64,
     pub(crate) ended: u64,
     pub(crate) done: u64,
     pub(crate) rooms: u64,
@@ -117,12 +131,17 @@ pub(crate) struct World {
     trace: Vec<String>,
     steps: u64,
     frames: u64,
+    early: (u64, u64),
     pub(crate) over: bool,
     pub(crate) calm: bool,
 }
 
 /// A world is over at the latest so long after the storm.
 const LAST: u64 = 75 * SEC;
+/// What is on its way over the slowest link arrives within this, before fresh rooms begin.
+const SLOWEST: u64 = 1_500 * MS;
+/// The first moments.
+const EARLY: u64 = 40 * MS;
 /// Or after so many steps: something goes round in circles.
 const MOST_STEPS: u64 = 600_000;
 
@@ -161,6 +180,7 @@ impl World {
             trace: Vec::new(),
             steps: 0,
             frames: 0,
+            early: (0, 0),
             over: false,
             calm: false,
             plan,
@@ -193,11 +213,14 @@ impl World {
             self.step(ev);
             self.collect();
             self.steps += 1;
-            if let Some((step, inject)) = self.options.inject
-                && step == self.steps
-            {
-                self.inject(inject);
-                self.collect();
+            if self.now < EARLY {
+                self.early = (self.steps, self.frames);
+            }
+            for (step, inject) in self.options.inject.into_iter().flatten() {
+                if step == self.steps {
+                    self.inject(inject);
+                    self.collect();
+                }
             }
             if self.now >= end || self.steps >= MOST_STEPS {
                 self.over = true;
@@ -213,6 +236,8 @@ impl World {
             trace: self.trace,
             steps: self.steps,
             frames: self.frames,
+            early_steps: self.early.0,
+            early_frames: self.early.1,
             ended,
             done,
             rooms: self.plan.requests.len() as u64,
@@ -247,7 +272,7 @@ impl World {
             0 => self.roll(kind, link, 50..400),
             _ => self.roll(kind, link, 8..16),
         };
-        (base * tenths / 10).max(US) * slow
+        ((base * tenths / 10).max(US) * slow).min(SLOWEST)
     }
 
     /// How many times as long a copy over this link takes.

@@ -64,6 +64,11 @@ fn seal(bytes: &mut [u8]) {
 fn pieces(frame: &Data, feed: &mut Feed<'_>) {
     let layers = u32::from(feed.byte())..feed.u32();
     let (places, cell) = (feed.u32(), feed.u64().max(1));
+    // A claim's cells are cells of a pool, which has been checked to be in memory.
+    let bytes = u128::from(layers.end) * u128::from(places) * u128::from(cell);
+    if bytes > isize::MAX as u128 {
+        return;
+    }
     // In this order: the second one relies on the first.
     let checked = frame.check();
     if let Err(what) = checked.and_then(|()| frame.check_against(layers.clone(), places, cell)) {
@@ -71,6 +76,8 @@ fn pieces(frame: &Data, feed: &mut Feed<'_>) {
         return;
     }
     assert!((1..=MAX_DATA_FRAME).contains(&(frame.length as usize)));
+    assert!(frame.layers.start >= layers.start && frame.layers.end <= layers.end);
+    assert!(frame.places.end <= places);
     let from = feed.u32() % frame.length;
     let mut at = frame.position + u64::from(from);
     let width = u64::from(frame.places.end - frame.places.start);

@@ -4,8 +4,9 @@ use super::{BOUNDS, framed};
 use crate::fuzzing::Feed;
 use crate::peer::message::{Body, Frame};
 use crate::peer::wire::{
-    self, Fault, FrameReader, GreetingReader, OFFER_BYTES, WireError, decode_first_greeting,
-    decode_frame, decode_greeting, encode_first_greeting, encode_frame, encode_greeting,
+    self, Fault, FrameReader, Greeting, GreetingReader, OFFER_BYTES, Verdict, WireError,
+    decode_first_greeting, decode_frame, decode_greeting, encode_first_greeting, encode_frame,
+    encode_greeting,
 };
 use kvroom_kernels::coverage::Coverage;
 
@@ -104,9 +105,45 @@ pub fn greeting(data: &[u8]) {
             encode_greeting(&message, &mut again).unwrap();
             assert_eq!(again, stream, "one value, two spellings");
             assert!(!message.name().is_empty());
+            within(&message);
         }
         Err(error) => refused(&error),
     }
+}
+
+/// The bounds of what decodes, by other words than the decoder's own.
+fn within(message: &Greeting) {
+    let text = match message {
+        Greeting::Hello(hello) => {
+            assert!(hello.protocols.oldest <= hello.protocols.newest);
+            &hello.node
+        }
+        Greeting::Offer(offer) => {
+            assert!(offer.pools.len() <= 64);
+            for (n, (id, layout)) in offer.pools.iter().enumerate() {
+                assert!((1..=64).contains(&layout.name.len()));
+                assert!(layout.layers > 0 && layout.pages > 0 && layout.page_bytes > 0);
+                let mut before = offer.pools[..n].iter();
+                assert!(!before.any(|(other, l)| other == id || l.name == layout.name));
+            }
+            match offer.host.as_ref().and_then(|host| host.socket.as_ref()) {
+                Some(socket) => socket,
+                None => return,
+            }
+        }
+        Greeting::Link(link) => {
+            let pools: std::collections::BTreeSet<_> =
+                link.pools.iter().map(|p| p.pool.0).collect();
+            assert!(link.pools.len() <= 64 && pools.len() == link.pools.len());
+            return;
+        }
+        Greeting::Verdict(Verdict::Refused { text, .. }) => {
+            assert!(text.len() <= 512);
+            return;
+        }
+        Greeting::Verdict(_) | Greeting::Mac(_) | Greeting::Data(_) => return,
+    };
+    assert!((1..=100).contains(&text.len()), "{} bytes", text.len());
 }
 
 /// Two sets of cells as a peer may send them, before anybody has validated them: answers may be

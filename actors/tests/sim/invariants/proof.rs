@@ -14,7 +14,7 @@ pub(crate) struct Proof {
     open: BTreeMap<(Life, LifeId), ClaimTag>,
     closed: BTreeSet<ClaimTag>,
     inside: BTreeMap<ClaimTag, u32>,
-    jobs: BTreeSet<(Life, LifeId, u64)>,
+    jobs: BTreeMap<(Life, LifeId, u64), ClaimTag>,
     sums: BTreeSet<(Life, LifeId)>,
 }
 
@@ -62,8 +62,25 @@ impl Invariant for Proof {
                 self.closed.insert(*claim);
                 self.open.retain(|_, open| open != claim);
             }
-            Fact::Posted { at, life, job, .. } => {
-                self.jobs.insert((*at, *life, *job));
+            Fact::Posted {
+                at,
+                life,
+                job,
+                claim,
+                ..
+            } => {
+                self.jobs.insert((*at, *life, *job), *claim);
+            }
+            Fact::Said {
+                name: "Quiesced",
+                claim,
+                ..
+            } => {
+                if let Some((job, _)) = self.jobs.iter().find(|(_, of)| *of == claim) {
+                    return Err(format!(
+                        "Quiesced was said of {claim:?}, and {job:?} is out"
+                    ));
+                }
             }
             Fact::JobOver { at, life, job } => {
                 self.jobs.remove(&(*at, *life, *job));
@@ -74,6 +91,7 @@ impl Invariant for Proof {
             Fact::Summing { at, life, .. } => {
                 self.sums.remove(&(*at, *life));
             }
+            Fact::Died { at, .. } => self.jobs.retain(|(life, ..), _| life != at),
             Fact::Returned { at, life, .. } => return self.returned((*at, *life)),
             _ => {}
         }
@@ -91,8 +109,7 @@ impl Proof {
     fn returned(&self, room: (Life, LifeId)) -> Result<(), String> {
         let (at, life) = room;
         let job = self.jobs.range((at, life, 0)..).next();
-        let job = job.filter(|(a, l, _)| (*a, *l) == room);
-        if let Some(job) = job {
+        if let Some((job, _)) = job.filter(|((a, l, _), _)| (*a, *l) == room) {
             return Err(format!("{room:?} returned its leases, and {job:?} is out"));
         }
         if let Some(claim) = self.open.get(&room) {

@@ -3,13 +3,14 @@
 use super::Invariant;
 use crate::sim::fact::Fact;
 use kvroom_actors::peer::message::ClaimTag;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Default)]
 pub(crate) struct ToldOnce {
     failed: BTreeSet<ClaimTag>,
-    /// In each session: it is said again in a new one, until it is answered.
-    aborted: BTreeSet<(u64, ClaimTag)>,
+    /// In each session: it is said again in a new one, until it is answered. The room's own word and
+    /// that of its shard, which says it again for a new session, may cross.
+    aborted: BTreeMap<(u64, ClaimTag), u32>,
     complete: BTreeSet<(ClaimTag, &'static str)>,
 }
 
@@ -28,7 +29,11 @@ impl Invariant for ToldOnce {
             } => {
                 let again = match *name {
                     "Failed" => !self.failed.insert(*claim),
-                    "Abort" => !self.aborted.insert((*session, *claim)),
+                    "Abort" => {
+                        let said = self.aborted.entry((*session, *claim)).or_default();
+                        *said += 1;
+                        *said > 2
+                    }
                     "Bound" | "Complete" | "Accepted" | "Rejected" => {
                         !self.complete.insert((*claim, name))
                     }
