@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use std::thread;
 
 /// Two nodes and one request; what begins or ends later than this is not its transfer.
-fn plan(fabric: Fabric, settle: u64) -> Plan {
+pub(crate) fn plan(fabric: Fabric, settle: u64) -> Plan {
     let node = |process| NodePlan {
         process,
         pages: 48,
