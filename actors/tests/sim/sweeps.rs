@@ -199,7 +199,7 @@ pub(crate) fn broken_by(fabric: Fabric, one: Inject, two: Option<(u64, Inject)>)
         Some((later, two)) => Trouble::Both(one, later, two),
         None => Trouble::Inject(one),
     };
-    (1..=quiet.early_steps.max(150)).find_map(|at| trouble.run(fabric, at).violation)
+    (1..=quiet.early_steps).find_map(|at| trouble.run(fabric, at).violation)
 }
 
 #[test]
