@@ -68,3 +68,13 @@ fn the_same_seed_gives_the_same_trace() {
     let (one, two) = (world(1, Options::default()), world(2, Options::default()));
     assert_ne!(one.hash, two.hash, "the hash sees nothing");
 }
+
+#[cfg(not(debug_assertions))]
+#[test]
+fn planted_bugs_are_looked_for_in_builds_with_debug_assertions() {
+    use std::io::Write;
+    let text = "SKIPPED: planted bugs and rules turned off are in builds with debug assertions only. \
+                To check: cargo test --test sim\n";
+    // Not by a macro: what those print is kept from who runs the tests.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}

@@ -7,9 +7,11 @@
 //!
 //! Without them all the same seeds keep every promise: see `sim.rs`.
 
+use super::plan::{Fabric, Fault, FaultKind, MS, Plan, Request};
 use super::plant::Plant;
 use super::run::world;
-use super::world::Options;
+use super::sweeps::plan;
+use super::world::{Options, World};
 
 /// Some seed of the first so many breaks this promise; which.
 fn found(plant: Plant, promise: &str, seeds: u64) -> u64 {
@@ -96,9 +98,42 @@ fn clocks_that_never_run_out_are_found() {
     found(Plant::DeadClocks, "S5", 200);
 }
 
+/// A hundred claims come at once to a shard that takes its time.
+fn crowd() -> Plan {
+    let mut plan = plan(Fabric::Tcp, 3_000 * MS);
+    plan.links[0].credit = 128;
+    for node in &mut plan.nodes {
+        node.pages = 1_024;
+    }
+    let one = plan.requests[0].clone();
+    plan.requests.extend((1..100).map(|room| Request {
+        room,
+        sender_late: 200 * MS,
+        ..one.clone()
+    }));
+    plan.faults = vec![Fault {
+        at: 4 * MS,
+        lasts: 100 * MS,
+        kind: FaultKind::SlowShard {
+            node: 0,
+            times: 2_000,
+        },
+    }];
+    plan
+}
+
 #[test]
 fn a_reader_that_does_not_wait_for_its_shard_is_found() {
-    found(Plant::ReaderDoesNotWait, "L5", 400);
+    let options = Options {
+        plant: Some(Plant::ReaderDoesNotWait),
+        ..Options::default()
+    };
+    let violation = World::new(crowd(), options).run().violation;
+    assert!(violation.is_some_and(|v| v.starts_with("L5")));
+    assert_eq!(
+        World::new(crowd(), Options::default()).run().violation,
+        None
+    );
 }
 
 #[test]
