@@ -268,6 +268,9 @@ fn control(node: &Office<Node>, rule: Stopping) -> Result<(), Stuck> {
     })
 }
 
+/// What one thread does to the node.
+type Part = fn(&Office<Node>, Stopping) -> Result<(), Stuck>;
+
 fn stop_while_a_room_starts(rule: Stopping) {
     let node = Office::new(
         Node {
@@ -279,7 +282,7 @@ fn stop_while_a_room_starts(rule: Stopping) {
         },
         3,
     );
-    let parts: [fn(&Office<Node>, Stopping) -> Result<(), Stuck>; 2] = [|n, _| caller(n), control];
+    let parts: [Part; 2] = [|n, _| caller(n), control];
     let threads: Vec<_> = parts
         .into_iter()
         .map(|part| {
