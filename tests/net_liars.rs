@@ -697,6 +697,68 @@ async fn a_claim_number_that_does_not_rise_is_dead_on_arrival_and_counted() {
 }
 
 #[tokio::test]
+async fn a_claim_number_of_an_earlier_session_is_dead_in_the_next_one_of_the_same_life() {
+    let court = Court::opens().await;
+    let node = &court.duo.prefill.node;
+    let (address, name) = (&court.duo.prefill.address, "liar of two sessions");
+    let pools = || vec![kv(16, PAGE)];
+    let mut liar = court.receiver(name);
+    let mut claim = liar.claim(RoomKey::new(94, 9), &[3]);
+    claim.tag.id.number = ClaimNo(9);
+    liar.say(Body::Claim(Box::new(claim.clone())));
+    until_stats("it waits", node, |s| s.early_claims == 1).await;
+    let me = liar.me;
+    drop(liar);
+    // The session is not gone on with: another one begins, and ends what was of the first.
+    let mut again = FakePeer::connect_as(me, address, name, Some(key()), pools(), || ()).unwrap();
+    until_stats("the first is over", node, |s| s.early_claims == 0).await;
+    for number in [9, 1, 10] {
+        claim.tag.room = RoomKey::new(94, 100 + number);
+        claim.tag.id.number = ClaimNo(u64::from(number));
+        again.say(Body::Claim(Box::new(claim.clone())));
+    }
+    until_stats("they are counted", node, |s| s.stale_messages == 2).await;
+    until_stats("only a number that rises lives", node, |s| {
+        s.early_claims == 1
+    })
+    .await;
+    drop(again);
+    until_stats("its claims are gone", node, |s| s.early_claims == 0).await;
+    court.goes_on().await;
+}
+
+#[tokio::test]
+async fn an_older_life_whose_greeting_took_longer_than_the_next_ones_is_told_that_it_is_over() {
+    let court = Court::opens().await;
+    let (address, name) = (&court.duo.prefill.address, "two lives of one name");
+    let pools = || vec![kv(16, PAGE)];
+    let (older, newer) = (incarnation(), incarnation());
+    let mut new_peer = None;
+    let refused = FakePeer::connect_as(older, address, name, Some(key()), pools(), || {
+        let peer = FakePeer::connect_as(newer, address, name, Some(key()), pools(), || ());
+        new_peer = Some(peer.unwrap());
+    });
+    let Err(why) = refused else {
+        panic!("the older life has a session");
+    };
+    let mut new_peer = new_peer.unwrap();
+    let peer = within(court.duo.prefill.node.peer(name)).await.unwrap();
+    assert_eq!(
+        (peer.incarnation(), peer.is_up().is_ok()),
+        (newer, true),
+        "{why}"
+    );
+    // Its session is whole: a claim of it waits.
+    let claim = new_peer.claim(RoomKey::new(95, 0), &[3]);
+    new_peer.say(Body::Claim(Box::new(claim)));
+    let node = &court.duo.prefill.node;
+    until_stats("its claim waits", node, |s| s.early_claims == 1).await;
+    drop(new_peer);
+    until_stats("its claims are gone", node, |s| s.early_claims == 0).await;
+    court.goes_on().await;
+}
+
+#[tokio::test]
 async fn more_claims_than_the_credit_end_the_session_and_leave_nothing() {
     let court = Court::opens().await;
     let name = "liar of credit";

@@ -35,7 +35,52 @@ mod without_fence {
     }
 }
 
+/// The same file, whose cursors are not released.
+#[path = "."]
+mod without_release {
+    #[allow(dead_code, unreachable_pub)]
+    #[path = "../src/memory/ring_cursor.rs"]
+    pub(crate) mod ring_cursor;
+
+    pub(crate) mod sync {
+        pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+        pub(crate) struct Ordering;
+
+        #[allow(non_upper_case_globals)]
+        impl Ordering {
+            pub(crate) const Acquire: super::super::Real = super::super::Real::Acquire;
+            pub(crate) const Release: super::super::Real = super::super::Real::Relaxed;
+            pub(crate) const Relaxed: super::super::Real = super::super::Real::Relaxed;
+            pub(crate) const SeqCst: super::super::Real = super::super::Real::SeqCst;
+        }
+    }
+}
+
+/// The same file, whose cursors are not acquired.
+#[path = "."]
+mod without_acquire {
+    #[allow(dead_code, unreachable_pub)]
+    #[path = "../src/memory/ring_cursor.rs"]
+    pub(crate) mod ring_cursor;
+
+    pub(crate) mod sync {
+        pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+        pub(crate) struct Ordering;
+
+        #[allow(non_upper_case_globals)]
+        impl Ordering {
+            pub(crate) const Acquire: super::super::Real = super::super::Real::Relaxed;
+            pub(crate) const Release: super::super::Real = super::super::Real::Release;
+            pub(crate) const Relaxed: super::super::Real = super::super::Real::Relaxed;
+            pub(crate) const SeqCst: super::super::Real = super::super::Real::SeqCst;
+        }
+    }
+}
+
 use loom::cell::UnsafeCell;
+use loom::sync::atomic::Ordering as Real;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
@@ -222,6 +267,31 @@ macro_rules! ends {
                 }
             }
 
+            /// A byte is looked for once while it is written.
+            pub(super) fn a_byte_is_read_while_it_comes() {
+                let direction = Direction::<1>::new();
+                let mut writer = Writer::new(&direction);
+                let writing = thread::spawn(move || assert_eq!(writer.write(&[7]), 1));
+                let mut came = Vec::new();
+                let n = Reader::new(&direction).read(1, &mut came);
+                assert_eq!(came, &[7][..n]);
+                writing.join().unwrap();
+            }
+
+            /// A byte is written, if there is room, over one that is being read.
+            pub(super) fn a_byte_is_written_over_one_that_is_read() {
+                let direction = Direction::<1>::new();
+                let mut writer = Writer::new(&direction);
+                assert_eq!(writer.write(&[7]), 1);
+                let mut reader = Reader::new(&direction);
+                let reading = thread::spawn(move || {
+                    let mut came = Vec::new();
+                    assert_eq!((reader.read(1, &mut came), &came[..]), (1, &[7][..]));
+                });
+                writer.write(&[8]);
+                reading.join().unwrap();
+            }
+
             /// A reader falls asleep while a byte is written.
             pub(super) fn a_reader_falls_asleep(look_again: bool) {
                 let direction = Direction::<1>::new();
@@ -251,6 +321,8 @@ macro_rules! ends {
 
 ends!(right, whole);
 ends!(unfenced, without_fence);
+ends!(unreleased, without_release);
+ends!(unacquired, without_acquire);
 
 /// One thread writes these, another one reads them; each sleeps when it has to.
 fn pass<const N: usize>(bytes: &'static [u8]) {
@@ -365,4 +437,34 @@ fn planted_missing_fences_lose_the_wake_up_of_a_reader() {
 #[should_panic(expected = "a lost wake-up")]
 fn planted_missing_fences_lose_the_wake_up_of_a_writer() {
     check(|| unfenced::a_writer_falls_asleep(true));
+}
+
+#[test]
+fn a_byte_is_seen_whole_and_never_written_over_before_it_was_read() {
+    check(right::a_byte_is_read_while_it_comes);
+    check(right::a_byte_is_written_over_one_that_is_read);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn planted_a_tail_that_is_not_released_shows_a_byte_before_it_is_there() {
+    check(unreleased::a_byte_is_read_while_it_comes);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn planted_a_tail_that_is_not_acquired_shows_a_byte_before_it_is_there() {
+    check(unacquired::a_byte_is_read_while_it_comes);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn planted_a_head_that_is_not_released_lets_a_byte_be_written_over() {
+    check(unreleased::a_byte_is_written_over_one_that_is_read);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn planted_a_head_that_is_not_acquired_lets_a_byte_be_written_over() {
+    check(unacquired::a_byte_is_written_over_one_that_is_read);
 }

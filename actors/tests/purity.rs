@@ -3,6 +3,7 @@
 //! Reads the sources: comments and literals are taken out first, so that only code counts.
 #![allow(clippy::unwrap_used)] // Tests and their helpers.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -170,6 +171,43 @@ fn unsafe_is_in_the_files_that_are_listed_and_in_no_other() {
 }
 
 #[test]
+fn every_unsafe_block_has_a_row_in_docs_unsafe_md() {
+    let root = root();
+    let table = read(&root.join("docs/unsafe.md"));
+    let rows = blocks_by_file(&table);
+    let mut wrong = Vec::new();
+    for file in UNSAFE {
+        let there = unsafe_blocks(&code_of(&read(&root.join(file))));
+        let told = rows.get(*file).copied().unwrap_or(0);
+        if there != told {
+            wrong.push(format!(
+                "{file} has {there} unsafe blocks, and docs/unsafe.md has rows for {told}"
+            ));
+        }
+    }
+    for file in rows.keys().filter(|f| !UNSAFE.contains(&f.as_str())) {
+        wrong.push(format!(
+            "docs/unsafe.md has rows for {file}, which has none"
+        ));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_new_unsafe_block_is_counted() {
+    let code =
+        "unsafe fn f() { unsafe { g() } } unsafe impl Send for S {} fn h() { x(unsafe{ y }) }";
+    assert_eq!(unsafe_blocks(code), 3);
+    assert_eq!(
+        unsafe_blocks(&code_of("// unsafe { }\n let s = \"unsafe {\";")),
+        0
+    );
+    let table = "| `a.rs` | 2 | x |\n| File | Blocks |\n|---|---|\n| `a.rs` | 1 | `b.rs` |\n";
+    let rows = blocks_by_file(table);
+    assert_eq!((rows.len(), rows["a.rs"]), (1, 3));
+}
+
+#[test]
 fn stand_ins_for_proofs_are_in_test_builds_only() {
     let quiescence = read(&root().join("actors/src/room/quiescence.rs"));
     let code = code_of(&quiescence);
@@ -291,6 +329,30 @@ fn this_check_can_fail() {
         &code_of("// unsafe\n\"unsafe\"; unsafe_code"),
         "unsafe"
     ));
+}
+
+/// Blocks and implementations that are unsafe, in code without comments and literals.
+fn unsafe_blocks(code: &str) -> usize {
+    let words = code.match_indices("unsafe").filter(|(at, _)| {
+        let rest = code[at + "unsafe".len()..].trim_start();
+        !ends_in_a_name(&code[..*at]) && (rest.starts_with('{') || rest.starts_with("impl"))
+    });
+    words.count()
+}
+
+/// The numbers in the second column of a table, added up for each file in its first.
+fn blocks_by_file(table: &str) -> BTreeMap<String, usize> {
+    let mut rows = BTreeMap::new();
+    for line in table.lines() {
+        let mut cells = line.split('|').skip(1).map(str::trim);
+        let (Some(file), Some(blocks)) = (cells.next(), cells.next()) else {
+            continue;
+        };
+        if let Ok(blocks) = blocks.parse::<usize>() {
+            *rows.entry(file.trim_matches('`').to_owned()).or_insert(0) += blocks;
+        }
+    }
+    rows
 }
 
 fn root() -> PathBuf {

@@ -92,7 +92,20 @@ impl FakePeer {
         key: Option<ClusterKey>,
         pools: Vec<PoolLayout>,
     ) -> FakePeer {
-        let me = incarnation();
+        FakePeer::connect_as(incarnation(), address, name, key, pools, || ()).unwrap()
+    }
+
+    /// As [`FakePeer::connect`], in a life of its choice; `meanwhile` runs before it makes its offer. In
+    /// words why it is not accepted, if it is not.
+    pub(crate) fn connect_as(
+        me: Incarnation,
+        address: &str,
+        name: &str,
+        key: Option<ClusterKey>,
+        pools: Vec<PoolLayout>,
+        meanwhile: impl FnOnce(),
+    ) -> Result<FakePeer, String> {
+        let mut meanwhile = Some(meanwhile);
         let mut control = dial(address);
         let mut shake = Handshake::dialer(hello(name, me), key.clone());
         let mut out = Vec::new();
@@ -109,17 +122,20 @@ impl FakePeer {
             ahead.drain(..used);
             control.write_all(&out).unwrap();
             out.clear();
-            match step.unwrap() {
+            match step.map_err(|e| e.to_string())? {
                 Step::More => {
                     let mut some = [0; 4096];
                     let n = control
                         .read(&mut some)
                         .unwrap_or_else(|_| too_late("a greeting"));
-                    assert!(n > 0, "{}", shake.closed());
+                    if n == 0 {
+                        return Err(shake.closed().to_string());
+                    }
                     ahead.extend_from_slice(&some[..n]);
                 }
                 Step::Known(hello) => {
                     theirs = Some(hello.incarnation);
+                    meanwhile.take().unwrap()();
                     let pools = pools.take().unwrap().into_iter().enumerate();
                     let offer = Offer {
                         pools: pools.map(|(i, pool)| (PoolId(i as u16), pool)).collect(),
@@ -147,7 +163,7 @@ impl FakePeer {
             }
         }
         assert!(!decides, "its life began after the node's");
-        FakePeer {
+        Ok(FakePeer {
             control,
             address: address.to_owned(),
             reader: FrameReader::new(Bounds::from(&Limits::default())),
@@ -159,7 +175,7 @@ impl FakePeer {
             me,
             theirs: theirs.unwrap(),
             next_claim: 1,
-        }
+        })
     }
 
     /// Says it, numbered as it should be.

@@ -249,6 +249,32 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_is_found_by_what_it_is_held_for() {
+        let mut c = C::default();
+        c.hold(Held::Section(0), "first");
+        c.hold(Held::Section(1), "second");
+        assert_eq!(c.lease(Held::Section(0)), Some(&"first"));
+        assert_eq!(c.lease(Held::Section(1)), Some(&"second"));
+        assert_eq!(c.lease(Held::Aux), None);
+    }
+
+    #[test]
+    fn each_leg_pays_its_own_debts() {
+        let (one, other) = (LegNo(1), LegNo(2));
+        let mut c = C::default();
+        c.owe(one, None).unwrap();
+        c.owe(other, None).unwrap();
+        c.owe(other, None).unwrap();
+        c.seal();
+        c.meet(one, None, 1).unwrap();
+        assert_eq!(c.meet(one, None, 9), Err(9), "it owes nothing any more");
+        c.meet(other, None, 2).unwrap();
+        assert!(c.quiet().is_none());
+        c.meet(other, None, 3).unwrap();
+        assert_eq!(c.quiet().unwrap().witnesses(), [1, 3]);
+    }
+
+    #[test]
     fn a_witness_that_nobody_waits_for_is_handed_back() {
         let mut c = C::default();
         assert_eq!(c.meet(LEG, None, 7), Err(7));

@@ -143,3 +143,77 @@ impl Early {
         Some(waiting)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{ClaimId, Incarnation};
+    use crate::room::testing::claim;
+
+    const ROOM: RoomKey = RoomKey {
+        id: crate::ids::RoomId(7),
+        attempt: 0,
+    };
+    const ONE: PeerRef = PeerRef(1);
+    const OTHER: PeerRef = PeerRef(2);
+
+    fn waiting(peer: PeerRef, no: u64) -> Waiting {
+        let id = ClaimId {
+            receiver: Incarnation::default(),
+            sender: Incarnation::default(),
+            number: ClaimNo(no),
+        };
+        let offer = Offer {
+            tag: ClaimTag { id, room: ROOM },
+            gate: 0,
+            pages: 1,
+            checksum: false,
+            deadline_ms: 1_000,
+        };
+        let terms = Arc::new(claim(2, 0, 0));
+        Waiting { peer, offer, terms }
+    }
+
+    fn three() -> Early {
+        let mut early = Early::default();
+        for (peer, no) in [(ONE, 4), (OTHER, 4), (ONE, 5)] {
+            early.wait(waiting(peer, no), 2).unwrap();
+        }
+        early
+    }
+
+    fn names(early: impl IntoIterator<Item = Waiting>) -> Vec<(PeerRef, u64)> {
+        let all = early.into_iter();
+        all.map(|w| (w.peer, w.offer.tag.id.number.0)).collect()
+    }
+
+    #[test]
+    fn a_claim_is_known_by_its_peer_and_its_number_together() {
+        let mut early = three();
+        assert!(early.has(ONE, ClaimNo(5)) && !early.has(OTHER, ClaimNo(5)));
+        assert!(!early.has(ONE, ClaimNo(6)));
+        let taken = early.take_claim(OTHER, ROOM, ClaimNo(4));
+        assert_eq!(names(taken), [(OTHER, 4)]);
+        let taken = early.take_claim(ONE, ROOM, ClaimNo(5));
+        assert_eq!(names(taken), [(ONE, 5)]);
+        assert_eq!(early.take_claim(ONE, ROOM, ClaimNo(5)), None);
+        assert_eq!(names(early.take_room(ROOM)), [(ONE, 4)]);
+        assert!(early.is_empty());
+    }
+
+    #[test]
+    fn a_peer_has_room_again_when_its_claims_are_taken_and_nothing_of_them_is_left() {
+        let mut early = three();
+        assert_eq!(names(early.wait(waiting(ONE, 6), 2).err()), [(ONE, 6)]);
+        assert_eq!(names(early.take_peer(ONE)), [(ONE, 4), (ONE, 5)]);
+        early.wait(waiting(ONE, 6), 2).unwrap();
+        assert_eq!(names(early.take_room(ROOM)), [(OTHER, 4), (ONE, 6)]);
+        early.wait(waiting(ONE, 7), 1).unwrap();
+        assert!(early.take_claim(ONE, ROOM, ClaimNo(7)).is_some());
+        let fresh = Early {
+            next: early.next,
+            ..Early::default()
+        };
+        assert_eq!(early, fresh, "something is kept for claims that are gone");
+    }
+}

@@ -46,7 +46,7 @@ impl NewJob {
 /// Landed bytes between two reports of progress.
 const TELL_EVERY: u64 = 8 << 20;
 
-/// How often one stretch is sent again because its payload arrived corrupted.
+/// How many stretches of one job are sent again because their payload arrived corrupted.
 const CORRUPT_RETRIES: u32 = 3;
 
 /// A job of one route. Its frames share it.
@@ -368,7 +368,73 @@ impl Work for Queued {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{CancelFlag, JobBack, JobId, Pool, TicketSink};
+    use kvroom_kernels::layout::{Order, PoolKind};
     use proptest::prelude::*;
+    use std::sync::Mutex;
+
+    #[derive(Default)]
+    struct Back(Mutex<Option<JobBack>>);
+
+    impl TicketSink for Back {
+        fn returned(&self, back: JobBack) {
+            *self.0.lock().unwrap() = Some(back);
+        }
+    }
+
+    #[test]
+    fn a_payload_that_arrives_corrupted_is_sent_again_three_times_and_then_ends_the_job() {
+        let pool = Pool::owned(PoolLayout {
+            name: "kv".into(),
+            kind: PoolKind::Kv,
+            order: Order::LayersFirst,
+            layers: 1,
+            pages: 1,
+            page_bytes: 64,
+            page_tokens: 1,
+        })
+        .unwrap();
+        let lease = pool.lease_read(&[0]).unwrap();
+        let back = Arc::new(Back::default());
+        let sink = Arc::clone(&back) as Arc<dyn TicketSink>;
+        let id = JobId {
+            life: LifeId(1),
+            leg: crate::ids::LegNo(0),
+            job: 0,
+        };
+        let job = Job::new(NewJob {
+            ticket: Ticket::new(id, lease.source_view(), CancelFlag::new(), sink),
+            class: Class::Bulk,
+            layout: Arc::clone(pool.layout()),
+            place: Place {
+                section: 0,
+                layers: 0..1,
+                pages: lease.arc_pages(),
+                from: 0..1,
+                to: 0..1,
+            },
+            claim: ClaimNo(1),
+            gate: 0,
+            checksum: false,
+        });
+        let stretch = Stretch {
+            position: 0,
+            length: 64,
+        };
+        for _ in 0..3 {
+            let (sent, _) = job.take(64, 64);
+            assert_eq!(sent, Some(stretch));
+            assert_eq!(job.corrupted(stretch), Next::Queue);
+        }
+        assert_eq!(job.take(64, 64).0, Some(stretch), "it is sent once more");
+        assert_eq!(job.corrupted(stretch), Next::Over);
+        assert_eq!(job.take(64, 64).0, None, "and never again");
+        job.end();
+        let back = back.0.lock().unwrap().take().unwrap();
+        assert!(!back.finished);
+        let why = back.facts.errored.unwrap();
+        assert!(why.contains("corrupts payloads again and again"), "{why}");
+    }
 
     proptest! {
         #[test]

@@ -256,3 +256,35 @@ impl Outgoing {
         self.trailed >= TRAILER
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_nobody_reads_are_kept_up_to_a_bound_and_then_blamed() {
+        let mut sending = Sending::default();
+        let fate = |seq: u64| [Fate::Landed, Fate::Refused][(seq % 2) as usize];
+        for seq in 1..=65_536 {
+            assert!(sending.acknowledge(seq, fate(seq)), "{seq} are too many");
+        }
+        // One that goes on where the last one ends takes no more room.
+        assert!(sending.acknowledge(65_537, fate(65_536)));
+        assert!(!sending.acknowledge(65_538, fate(65_537)));
+        // What is read makes room again.
+        sending.take_acks();
+        assert_eq!(sending.head.len(), ACKS_AT_ONCE * HEADER);
+        assert!(sending.acknowledge(65_539, fate(65_538)));
+    }
+
+    #[test]
+    fn an_answer_is_joined_to_the_last_one_only_if_it_goes_on_with_the_same_fate() {
+        let mut sending = Sending::default();
+        let fates = [Fate::Landed, Fate::Landed, Fate::Refused];
+        for (seq, fate) in (1..).zip(fates).chain([(5, Fate::Refused)]) {
+            assert!(sending.acknowledge(seq, fate));
+        }
+        let told: Vec<_> = sending.acks.iter().map(|a| (a.first, a.last)).collect();
+        assert_eq!(told, [(1, 2), (3, 3), (5, 5)]);
+    }
+}

@@ -260,7 +260,10 @@ fn namespace() -> io::Result<u64> {
 
 /// Whether this `/proc/self/stat` is of process `pid`, which is this one.
 fn shows(stat: &str, pid: u32) -> io::Result<()> {
-    match stat.split_once(' ').map(|(number, _)| number.parse()) {
+    match stat
+        .split_once(' ')
+        .map(|(number, _)| number.parse::<u32>())
+    {
         Some(Ok(number)) if pid == number => Ok(()),
         _ => Err(io::Error::other(
             "/proc is that of another namespace of processes: mount this one's",

@@ -284,3 +284,63 @@ fn memory_that_is_too_small_is_refused() {
     let error = RingMemory::new(small.unwrap(), RingSide::Lower).unwrap_err();
     assert!(matches!(error, RingError::TooSmall { .. }), "{error}");
 }
+
+#[test]
+fn the_readers_word_is_asked_for_only_when_what_is_known_does_not_suffice() {
+    let (words, mut producer) = (Words::new(), Producer::new(4));
+    // A lie that is found out as soon as it is looked at.
+    words.forge(0, 99);
+    assert_eq!(producer.free(&words, 4), Ok(4));
+    assert!(!producer.publish(&words, 3));
+    assert_eq!(producer.at(), 3);
+    assert_eq!(producer.free(&words, 1), Ok(1));
+    assert!(producer.free(&words, 2).is_err());
+    words.forge(3, 0);
+    assert_eq!(
+        producer.free(&words, 2),
+        Ok(1),
+        "nothing was read meanwhile"
+    );
+    words.forge(3, 3);
+    assert_eq!(producer.free(&words, 2), Ok(4));
+    words.forge(3, 2);
+    assert_eq!(producer.free(&words, 4), Ok(4));
+    assert!(producer.free(&words, 5).is_err(), "it went back");
+}
+
+#[test]
+fn a_full_ring_is_read_whole_and_what_was_seen_once_is_seen_again() {
+    let (words, mut consumer) = (Words::new(), Consumer::new(4));
+    assert!(!consumer.look(&words));
+    words.forge(4, 0);
+    assert!(consumer.look(&words));
+    assert_eq!(consumer.available(&words), Ok(4));
+    assert_eq!(consumer.available(&words), Ok(4));
+    for said in [3, 5] {
+        words.forge(said, 0);
+        assert!(consumer.available(&words).is_err(), "{said}");
+    }
+    words.forge(4, 0);
+    assert!(!consumer.consume(&words, 4));
+    assert_eq!((consumer.at(), consumer.available(&words)), (4, Ok(0)));
+    words.forge(5, 4);
+    assert_eq!(consumer.available(&words), Ok(1));
+}
+
+#[test]
+fn whoever_is_awake_again_is_not_rung_and_whoever_sleeps_is_rung_once() {
+    let words = Words::new();
+    let (mut producer, mut consumer) = (Producer::new(4), Consumer::new(4));
+    consumer.announce(&words);
+    consumer.awake(&words);
+    assert!(!producer.publish(&words, 1));
+    consumer.announce(&words);
+    assert!(producer.publish(&words, 1) && !producer.publish(&words, 2));
+    assert!(!producer.look(&words));
+    producer.announce(&words);
+    producer.awake(&words);
+    assert!(!consumer.consume(&words, 1));
+    producer.announce(&words);
+    assert!(producer.look(&words));
+    assert!(consumer.consume(&words, 1) && !consumer.consume(&words, 2));
+}

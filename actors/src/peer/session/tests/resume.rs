@@ -95,3 +95,15 @@ fn unsent_progress_survives_a_lost_transport() {
     a.resume(0).unwrap();
     assert_eq!(exchange(&mut a, &mut b).len(), 1);
 }
+
+#[test]
+fn a_session_says_between_whom_it_is_and_whether_it_has_a_transport() {
+    let (mut a, b) = pair();
+    assert_eq!((a.me(), a.peer()), (A, B));
+    assert_eq!((b.me(), b.peer()), (B, A));
+    assert!(a.is_up());
+    a.reset();
+    assert!(!a.is_up());
+    a.resume(0).unwrap();
+    assert!(a.is_up());
+}
