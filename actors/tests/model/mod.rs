@@ -13,6 +13,7 @@
 //!   steps.rs     what each action does
 //!   lanes.rs     what copies do, on each kind of plane
 //!   mortal.rs    processes die, are stopped, are replaced; pools outlive them; paths are fenced
+//!   kept.rs      what has to be kept where nothing can prove that a writer is out
 //!   outputs.rs   what a core wants done, done
 //!   story_text.rs  a counter-example as people would tell it
 //!   reach.rs     the whole graph of a world, and from where its ends can be reached
@@ -27,6 +28,7 @@
 //! an abort at any moment, or a clock that runs out when nothing else can happen.
 
 pub(crate) mod end;
+pub(crate) mod kept;
 pub(crate) mod lanes;
 pub(crate) mod mortal;
 pub(crate) mod network;

@@ -10,11 +10,9 @@ use super::end::{End, incarnation, process};
 use super::network::{RECEIVER, SENDER, Side, Step};
 use super::node::{Node, Witness};
 use super::plane::{Gate, Process};
-use super::shared::Shared;
 use super::size::{Kind, Mortal, Plant};
 use super::world::{Action, World};
 use kvroom_actors::peer::message::ClaimTag;
-use kvroom_actors::room::Role;
 
 /// What a process that does not run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -258,49 +256,5 @@ impl World {
         for tag in route {
             self.gate_empty(tag, Witness::PathFenced);
         }
-    }
-
-    /// Whether nothing is left but what has to be kept: pages whose writer is dead or whose flush
-    /// failed, on a path that nothing can destroy, or whose peer is not connected.
-    pub(crate) fn is_wanted_quarantine(&self, for_ever: bool) -> bool {
-        if self.size.plane != Kind::Ucx || (for_ever && self.size.fence) {
-            return false;
-        }
-        let kept = |tag: ClaimTag| {
-            let (gate, sender) = (&self.plane.gates[&tag], process(tag.id.sender));
-            let link = &self.links[self.link_of(gate.node, sender.0)];
-            let apart = link.ends.iter().any(|e| e.session.is_none());
-            // A sender's room is out of none of its claims before it is out of all.
-            let mut jobs = self.plane.jobs.iter();
-            let failed = jobs.any(|j| (j.owner, j.key) == (sender, tag.room) && j.errored);
-            let over = self.lives[sender.0] != sender.1 || self.is_dead(sender);
-            ((over || failed) && !self.size.fence) || (apart && !for_ever)
-        };
-        let lives = |node: &Shared<Node>| {
-            node.core.lives().all(|(id, life)| {
-                let mut owing = life.custody().owing();
-                life.outcome().is_some()
-                    && owing.all(|(leg, _)| match life.role() {
-                        Role::Sender => {
-                            let jobs = self.plane.jobs.iter();
-                            jobs.filter(|j| j.life == id && j.leg == leg)
-                                .all(|j| j.errored)
-                        }
-                        Role::Receiver => life.legs()[usize::from(leg.0)].claim.is_some_and(kept),
-                    })
-            })
-        };
-        let pages = self.truth.places.iter().filter(|(_, h)| h.quarantined);
-        let mut pages = pages.filter(|((n, ..), _)| self.runs(*n));
-        self.nodes.iter().all(lives)
-            && self
-                .nodes
-                .iter()
-                .all(|n| n.inbox.is_empty() && n.mail.is_empty())
-            && pages.all(|((n, p, at), _)| {
-                let gates = self.plane.gates.iter();
-                let mut of = gates.filter(|(_, g)| (g.node, g.pool, g.place) == (*n, *p, *at));
-                of.any(|(_, g)| !g.met)
-            })
     }
 }

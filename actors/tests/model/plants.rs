@@ -70,6 +70,12 @@ fn a_waiting_claim_that_is_forgotten_with_its_session_is_found() {
         ..SIZE
     };
     is_found(Plant::WaitingForgotten, "at rest nothing is held", size);
+    // A quarantine, which this plane allows, does not explain it.
+    let ucx = Size {
+        plane: Kind::Ucx,
+        ..size
+    };
+    is_found(Plant::WaitingForgotten, "at rest nothing is held", ucx);
     let graph = Graph::of(&OneRoom(Size {
         plant: Some(Plant::WaitingForgotten),
         ..size
