@@ -149,6 +149,23 @@ fn a_planted_bug_is_found_with_its_shortest_story() {
     are_found(PLANTED);
 }
 
+/// Who begins first makes no difference to the state, but one step of the two is the bad one.
+#[test]
+fn a_bad_step_is_found_where_another_way_leads_to_the_same_state() {
+    let size = Size {
+        prepared: false,
+        ..SIZE
+    };
+    for first in [0, 1] {
+        let bad = |before: &World, after: &World| {
+            let one = before.started[first] == 1 && before.started[1 - first] == 0;
+            one && after.started == [1, 1]
+        };
+        let found = shortest(World::new(size), 3, bad);
+        assert_eq!(found.story.map(|s| s.len()), Some(2), "first {first}");
+    }
+}
+
 #[test]
 fn every_rule_that_can_be_turned_off_is_in_a_row() {
     for switch in Switch::ALL {
