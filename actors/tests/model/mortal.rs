@@ -165,11 +165,8 @@ impl World {
         let careless = self.size.plant == Some(Plant::AttachedWithoutClosing);
         let gates = self.plane.gates.values_mut();
         for gate in gates.filter(|g| g.node == node && g.pool == pool && g.inc < life) {
-            gate.closed = true;
-            if careless {
-                // Its pages are taken for free, and who knows the gate may enter it.
-                (gate.closed, gate.met) = (false, true);
-            }
+            // Its pages are free, but for who is inside; whoever knows the gate may still enter it.
+            gate.closed = !careless;
         }
         self.settle(node);
     }
@@ -181,10 +178,12 @@ impl World {
         self.truth.places.retain(|(n, pool, place), held| {
             let mine = |g: &Gate| (g.node, g.pool, g.place) == (*n, *pool, *place);
             let mut claims = plane.gates.iter();
-            let busy = |tag: &ClaimTag, g: &Gate| {
-                mine(g) && g.life == held.life && !plane.is_out(kind, *tag)
+            let is_out = |tag: &ClaimTag, g: &Gate| match careless {
+                true => g.inside == 0,
+                false => plane.is_out(kind, *tag),
             };
-            *n != node || !held.quarantined || (!careless && claims.any(|(t, g)| busy(t, g)))
+            let busy = |tag: &ClaimTag, g: &Gate| mine(g) && g.life == held.life && !is_out(tag, g);
+            *n != node || !held.quarantined || claims.any(|(t, g)| busy(t, g))
         });
     }
 
