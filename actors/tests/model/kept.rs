@@ -88,21 +88,28 @@ impl World {
 
     /// Pages that are not free are of a life, or a writer of a former life may still reach them.
     fn are_pages_kept(&self) -> bool {
-        let mut pages = self.truth.places.iter();
-        pages.all(|((node, pool, at), held)| {
-            let mut gates = self.plane.gates.values();
-            let mut writer = || {
-                gates.any(|g| {
-                    let former = g.inc < self.lives[*node] && !g.met;
-                    former && (g.node, g.pool, g.place, g.life) == (*node, *pool, *at, held.life)
-                })
-            };
-            match held.quarantined {
-                _ if !self.runs(*node) => true,
-                true => writer(),
-                false => self.nodes[*node].core.life(held.life).is_some(),
-            }
-        })
+        let places = &self.truth.places;
+        let known = (0..self.nodes.len()).all(|node| {
+            let mut taken = self.pages[node].taken();
+            taken.all(|(at, _)| places.contains_key(&(node, self.pools[node], at)))
+        });
+        let mut pages = places.iter();
+        known
+            && pages.all(|((node, pool, at), held)| {
+                let mut gates = self.plane.gates.values();
+                let mut writer = || {
+                    gates.any(|g| {
+                        let former = g.inc < self.lives[*node] && !g.met;
+                        former
+                            && (g.node, g.pool, g.place, g.life) == (*node, *pool, *at, held.life)
+                    })
+                };
+                match held.quarantined {
+                    _ if !self.runs(*node) => true,
+                    true => writer(),
+                    false => self.nodes[*node].core.life(held.life).is_some(),
+                }
+            })
     }
 
     /// Credit that is out is of claims that are kept.

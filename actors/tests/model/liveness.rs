@@ -230,7 +230,8 @@ fn a_quarantine_explains_nothing_but_what_it_holds() {
     let kept = quarantined();
     let left = kept.leftovers();
     assert!(kept.is_wanted_quarantine(true), "{left:?}");
-    let leaks: [(&str, fn(&mut World)); 6] = [
+    type Leak = (&'static str, fn(&mut World));
+    let leaks: [Leak; 6] = [
         ("a source", |w| {
             w.truth.lend(0);
         }),

@@ -12,6 +12,7 @@ use super::node::{Node, Witness};
 use super::plane::{Gate, Process};
 use super::size::{Kind, Mortal, Plant};
 use super::world::{Action, World};
+use kvroom_actors::ids::LifeId;
 use kvroom_actors::peer::message::ClaimTag;
 
 /// What a process that does not run is.
@@ -101,8 +102,9 @@ impl World {
             }
             self.pools[node] += u32::from(!self.size.survives);
         }
-        self.truth
-            .die(node, self.size.survives && node >= self.size.senders);
+        let survives = self.size.survives && node >= self.size.senders;
+        self.pages[node].die(survives);
+        self.truth.die(node, survives);
     }
 
     pub(crate) fn stop(&mut self, node: usize) {
@@ -115,6 +117,7 @@ impl World {
         if !self.is_dead((node, self.lives[node])) {
             self.ends_of(node, false);
             self.nodes[node] = Node::new().into();
+            self.pages[node].die(false);
             self.truth.die(node, false);
         }
         self.lives[node] += 1;
@@ -175,16 +178,21 @@ impl World {
     pub(crate) fn settle(&mut self, node: usize) {
         let careless = self.size.plant == Some(Plant::AttachedWithoutClosing);
         let (kind, plane) = (self.size.plane, &self.plane);
-        self.truth.places.retain(|(n, pool, place), held| {
-            let mine = |g: &Gate| (g.node, g.pool, g.place) == (*n, *pool, *place);
+        let pool = self.pools[node];
+        let busy = |place: u32, life: LifeId| {
             let mut claims = plane.gates.iter();
-            let is_out = |tag: &ClaimTag, g: &Gate| match careless {
-                true => g.inside == 0,
-                false => plane.is_out(kind, *tag),
-            };
-            let busy = |tag: &ClaimTag, g: &Gate| mine(g) && g.life == held.life && !is_out(tag, g);
-            *n != node || !held.quarantined || claims.any(|(t, g)| busy(t, g))
-        });
+            claims.any(|(tag, g)| {
+                let mine = (g.node, g.pool, g.place, g.life) == (node, pool, place, life);
+                let is_out = match careless {
+                    true => g.inside == 0,
+                    false => plane.is_out(kind, *tag),
+                };
+                mine && !is_out
+            })
+        };
+        for place in self.pages[node].settle(busy) {
+            self.truth.freed((node, pool, place));
+        }
     }
 
     /// A writer is inside, and its process will never leave.
@@ -218,8 +226,9 @@ impl World {
             return false;
         }
         if gate.inc < self.lives[gate.node] {
-            let place = (gate.node, gate.pool, gate.place);
-            return self.truth.places.contains_key(&place);
+            let mut taken = self.pages[gate.node].taken();
+            let is_here = gate.pool == self.pools[gate.node];
+            return is_here && taken.any(|of| of == (gate.place, gate.life));
         }
         let Some(life) = self.nodes[gate.node].core.life(gate.life) else {
             return false;

@@ -139,7 +139,7 @@ pub(crate) const NOT_YET: &[(Switch, &str)] = &[(
      so only a peer that lies could tell: see a_message_that_names_another_claim_moves_nothing",
 )];
 
-pub(crate) const LEASES: &[Row] = &[
+pub(crate) static LEASES: &[Row] = &[
     off(
         &[ReleaseOnDrainTimer],
         Promise(S1LateWrite),
@@ -165,7 +165,7 @@ pub(crate) const LEASES: &[Row] = &[
     off(&[ProofDiesWithRoom], Stuck(EVERYTHING_ENDS), SLOW_ROOMS),
 ];
 
-pub(crate) const COPIES_AND_ENDS: &[Row] = &[
+pub(crate) static COPIES_AND_ENDS: &[Row] = &[
     off(&[QuiescedWhileJobsOut], Promise(S1LateWrite), UCX_ABORT),
     off(&[CompleteWhenPosted], Promise(S3DoneIsNotAll), SIZE),
     off(
@@ -216,7 +216,7 @@ pub(crate) const COPIES_AND_ENDS: &[Row] = &[
     ),
 ];
 
-pub(crate) const NAMES: &[Row] = &[
+pub(crate) static NAMES: &[Row] = &[
     off(&[UnequalAttemptsBind], Promise(S7WrongBytes), AGAIN),
     off(&[TombstoneByRoomId], Promise(S8HarmedByAnother), AGAIN),
     off(&[MessageByRoomId], Promise(S8HarmedByAnother), AGAIN),
@@ -246,7 +246,7 @@ pub(crate) const NAMES: &[Row] = &[
     ),
 ];
 
-pub(crate) const SESSIONS: &[Row] = &[
+pub(crate) static SESSIONS: &[Row] = &[
     with_plant(
         &[DuplicateDelivered],
         Plant::ResumedTooShort,
@@ -278,7 +278,7 @@ pub(crate) const SESSIONS: &[Row] = &[
     off(&[ClaimWithoutCredit], Promise(Accused), TWICE),
 ];
 
-pub(crate) const PLANTED: &[Row] = &[
+pub(crate) static PLANTED: &[Row] = &[
     planted(Plant::GateYieldsEarly, Promise(S1LateWrite), ABORT),
     planted(Plant::LandedBeforeTheFlush, Promise(S3DoneIsNotAll), SIZE),
     planted(Plant::QuiescedWhileOut, Promise(S1LateWrite), UCX_ABORT),
@@ -327,6 +327,12 @@ pub(crate) const PLANTED: &[Row] = &[
         Plant::AttachedWithoutClosing,
         Promise(S1WriteIntoAnother),
         pool_survives(Kind::Shm),
+    ),
+    planted(Plant::FreedAtTheOutcome, Promise(S4TwoOwners), AGAIN),
+    planted(
+        Plant::QuiescedWhileOut,
+        Promise(Broken::QuiescedWhileOut),
+        ABORT,
     ),
     planted(
         Plant::NumbersBeginAgain,

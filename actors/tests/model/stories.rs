@@ -14,8 +14,9 @@
 use crate::exhaustive::{OneRoom, SIZE};
 use crate::model::node::In;
 use crate::model::reach::{Class, Found, Graph, shortest};
-use crate::model::size::Size;
+use crate::model::size::{Plant, Size};
 use crate::model::story_text::{broken_promise, tell, tell_on};
+use crate::model::truth::Broken;
 use crate::model::world::{Action, World};
 use crate::rules_goals::Wrong;
 use crate::rules_rows::{
@@ -42,7 +43,14 @@ impl Row {
         let switches = self.off.iter().map(|s| format!("{s:?}"));
         let plant = self.plant.iter().map(|p| format!("{p:?}"));
         let names: Vec<String> = switches.chain(plant).collect();
-        names.join("_and_")
+        let name = names.join("_and_");
+        // A second row of the same says what else it breaks.
+        let same = rows().take_while(|row| !std::ptr::eq(*row, self));
+        let mut same = same.filter(|row| row.off == self.off && row.plant == self.plant);
+        match self.wrong {
+            Wrong::Promise(broken) if same.next().is_some() => format!("{name}_breaks_{broken:?}"),
+            _ => name,
+        }
     }
 
     fn search(&self, size: Size, deep: usize) -> Found {
@@ -179,6 +187,20 @@ fn every_rule_that_can_be_turned_off_is_in_a_row() {
         let is_kept_twice = KEPT_TWICE.iter().any(|(s, _)| s == switch);
         assert_eq!(rows().any(|row| in_pair(&row)), is_kept_twice, "{switch:?}");
     }
+}
+
+#[test]
+fn every_promise_is_broken_in_a_row_and_every_planted_bug_is_in_one() {
+    for broken in Broken::ALL {
+        let breaks = |row: &Row| matches!(row.wrong, Wrong::Promise(b) if b == *broken);
+        assert!(rows().any(breaks), "{broken:?} was never seen broken");
+    }
+    for plant in Plant::ALL {
+        assert!(rows().any(|row| row.plant == Some(*plant)), "{plant:?}");
+    }
+    let mut names: Vec<String> = rows().map(Row::name).collect();
+    names.sort();
+    assert!(names.windows(2).all(|w| w[0] != w[1]), "{names:?}");
 }
 
 #[test]
