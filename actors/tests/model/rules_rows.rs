@@ -101,6 +101,12 @@ const TWO_CHUNKS: Size = Size {
     prepared: false,
     ..SIZE
 };
+/// A caller finishes before all is pushed, and may push a chunk again instead, or abort.
+const TOO_EARLY: Size = Size {
+    plant: Some(Plant::FinishedTooEarly),
+    aborts: 1,
+    ..TWO_CHUNKS
+};
 const STOPPED: Size = Size {
     crashes: 0,
     stops: 1,
@@ -109,6 +115,7 @@ const STOPPED: Size = Size {
 
 /// Rules that do no harm when they alone are off, and in which size.
 pub(crate) const KEPT_TWICE: &[(Switch, Size)] = &[
+    (CoverageIsASum, TOO_EARLY),
     (
         MarkIgnored,
         Size {
@@ -185,11 +192,12 @@ pub(crate) static COPIES_AND_ENDS: &[Row] = &[
         },
     ),
     with_plant(
-        &[CoverageIsASum],
+        &[CoverageIsASum, RepeatPosted],
         Plant::FinishedTooEarly,
         Promise(S3DoneIsNotAll),
         TWO_CHUNKS,
     ),
+    off(&[RepeatPosted], Promise(S8HarmedByAnother), TWO_CHUNKS),
     off(
         &[DoneBeforeGateClosed],
         Step(

@@ -303,6 +303,10 @@ impl World {
     fn finish(&mut self, life: LifeId) {
         self.finished.insert(life);
         let node = node_of(life);
+        if self.next_chunk(life) < self.size.chunks.len() {
+            // Its own caller does it harm.
+            self.hurt(self.truth.stories[&(node, life)].key);
+        }
         let (total, aux) = (TOTAL, Some(self.truth.lend(node)));
         self.tell(node, Input::Finish { life, total, aux });
     }
