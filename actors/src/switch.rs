@@ -125,6 +125,8 @@ mod on {
         ErroredCountsAsLanded,
         /// Both sides count cells, and do not look which.
         CoverageIsASum,
+        /// A chunk that is pushed again is posted again.
+        RepeatPosted,
 
         // S3, done means all, on both sides.
         /// A receiver is done when `Complete` comes, before its gates are closed and empty.

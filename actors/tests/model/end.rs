@@ -274,12 +274,20 @@ impl End {
         counted.is_none_or(|n| n == self.open.len())
     }
 
-    /// Whether the session waits for nothing: all is received, all credit is where it began.
-    pub(crate) fn is_quiet(&self, size: &Size, is_heard: bool) -> bool {
+    /// Claims that came in this session and have not ended.
+    pub(crate) fn open(&self) -> &BTreeSet<ClaimNo> {
+        &self.open
+    }
+
+    /// Whether the session waits for nothing: all is received, and all credit is where it began but
+    /// that of so many open claims.
+    pub(crate) fn is_quiet(&self, size: &Size, is_heard: bool, open: u32) -> bool {
         let quiet = |s: &Session| {
-            (!size.acks || s.unacknowledged() == 0)
-                && s.peer_claims() == 0
-                && (self.rank.is_none() || s.credit_available() == size.credit)
+            let credit = match self.rank {
+                None => s.peer_claims() == open,
+                Some(_) => s.peer_claims() == 0 && s.credit_available() + open == size.credit,
+            };
+            (!size.acks || s.unacknowledged() == 0) && credit
         };
         self.commands.is_empty()
             && self.waiting.is_empty()

@@ -69,10 +69,9 @@ impl Model for OneRoom {
             Property::always("S8: no room is harmed by another", |_, w| {
                 kept(w, Broken::S8HarmedByAnother)
             }),
-            Property::always(
-                "S10: a sender is done only when its receivers are",
-                |_, w| kept(w, Broken::SenderDoneAlone),
-            ),
+            Property::always("a sender is done only when its receivers are", |_, w| {
+                kept(w, Broken::SenderDoneAlone)
+            }),
             Property::always("a leg is told its end once", |_, w| {
                 kept(w, Broken::ToldTwice)
             }),

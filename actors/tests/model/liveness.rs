@@ -10,12 +10,14 @@
 //! path that nothing can destroy.
 
 use crate::exhaustive::{OneRoom, SIZE, is_large};
+use crate::model::network::SENDER;
 use crate::model::reach::{Class, Graph, IN_TIME};
 use crate::model::size::{Kind, Mortal, Size};
-use crate::model::world::World;
+use crate::model::world::{Action, World};
 use crate::mortals::{pool_survives, sender_dies};
 use crate::planes::{SHM, TCP, UCX};
-use kvroom_actors::room::Outcome;
+use kvroom_actors::ids::LifeId;
+use kvroom_actors::room::{Outcome, Timer};
 
 fn graph(name: &str, size: Size) -> Graph {
     let graph = Graph::of(&OneRoom(size));
@@ -203,4 +205,58 @@ fn if_nobody_interferes_all_are_done_on_every_plane() {
             );
         }
     }
+}
+
+/// A world at rest whose flush failed on a path that nothing can destroy.
+fn quarantined() -> World {
+    let mut world = World::new(Size {
+        flush_errors: 1,
+        ..UCX
+    });
+    let failed = |a: &Action| matches!(a, Action::FlushError(_));
+    loop {
+        let mut faults = world.faults();
+        faults.retain(failed);
+        let next = faults.into_iter().chain(world.calls()).chain(world.fair());
+        let Some(action) = next.chain(world.clocks()).next() else {
+            return world;
+        };
+        world.apply(&action);
+    }
+}
+
+#[test]
+fn a_quarantine_explains_nothing_but_what_it_holds() {
+    let kept = quarantined();
+    let left = kept.leftovers();
+    assert!(kept.is_wanted_quarantine(true), "{left:?}");
+    type Leak = (&'static str, fn(&mut World));
+    let leaks: [Leak; 6] = [
+        ("a source", |w| {
+            w.truth.lend(0);
+        }),
+        ("a clock", |w| {
+            w.nodes[1].clocks.insert((LifeId(100), Timer::Drain));
+        }),
+        ("pages", |w| w.truth.occupy((1, 0, 7), LifeId(107))),
+        ("a room", |w| {
+            let room = w.nodes[0].rooms[&LifeId(0)].clone();
+            w.nodes[0].rooms.insert(LifeId(9), room);
+        }),
+        ("a credit", |w| {
+            let end = &mut w.links[0].ends[SENDER];
+            end.session.as_mut().unwrap().claim_ended();
+        }),
+        ("a debt that no copy stands for", |w| w.plane.jobs.clear()),
+    ];
+    for (what, leak) in leaks {
+        let mut world = kept.clone();
+        leak(&mut world);
+        assert!(!world.is_wanted_quarantine(true), "{what} leaks unseen");
+    }
+    // Where nothing is quarantined, nothing is explained.
+    let mut world = World::new(UCX);
+    assert!(world.is_empty_at_rest());
+    world.truth.lend(0);
+    assert!(!world.is_wanted_quarantine(true), "a source leaks unseen");
 }

@@ -10,11 +10,10 @@ use super::end::{End, incarnation, process};
 use super::network::{RECEIVER, SENDER, Side, Step};
 use super::node::{Node, Witness};
 use super::plane::{Gate, Process};
-use super::shared::Shared;
 use super::size::{Kind, Mortal, Plant};
 use super::world::{Action, World};
+use kvroom_actors::ids::LifeId;
 use kvroom_actors::peer::message::ClaimTag;
-use kvroom_actors::room::Role;
 
 /// What a process that does not run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,8 +102,9 @@ impl World {
             }
             self.pools[node] += u32::from(!self.size.survives);
         }
-        self.truth
-            .die(node, self.size.survives && node >= self.size.senders);
+        let survives = self.size.survives && node >= self.size.senders;
+        self.pages[node].die(survives);
+        self.truth.die(node, survives);
     }
 
     pub(crate) fn stop(&mut self, node: usize) {
@@ -117,6 +117,7 @@ impl World {
         if !self.is_dead((node, self.lives[node])) {
             self.ends_of(node, false);
             self.nodes[node] = Node::new().into();
+            self.pages[node].die(false);
             self.truth.die(node, false);
         }
         self.lives[node] += 1;
@@ -167,11 +168,8 @@ impl World {
         let careless = self.size.plant == Some(Plant::AttachedWithoutClosing);
         let gates = self.plane.gates.values_mut();
         for gate in gates.filter(|g| g.node == node && g.pool == pool && g.inc < life) {
-            gate.closed = true;
-            if careless {
-                // Its pages are taken for free, and who knows the gate may enter it.
-                (gate.closed, gate.met) = (false, true);
-            }
+            // Its pages are free, but for who is inside; whoever knows the gate may still enter it.
+            gate.closed = !careless;
         }
         self.settle(node);
     }
@@ -180,14 +178,21 @@ impl World {
     pub(crate) fn settle(&mut self, node: usize) {
         let careless = self.size.plant == Some(Plant::AttachedWithoutClosing);
         let (kind, plane) = (self.size.plane, &self.plane);
-        self.truth.places.retain(|(n, pool, place), held| {
-            let mine = |g: &Gate| (g.node, g.pool, g.place) == (*n, *pool, *place);
+        let pool = self.pools[node];
+        let busy = |place: u32, life: LifeId| {
             let mut claims = plane.gates.iter();
-            let busy = |tag: &ClaimTag, g: &Gate| {
-                mine(g) && g.life == held.life && !plane.is_out(kind, *tag)
-            };
-            *n != node || !held.quarantined || (!careless && claims.any(|(t, g)| busy(t, g)))
-        });
+            claims.any(|(tag, g)| {
+                let mine = (g.node, g.pool, g.place, g.life) == (node, pool, place, life);
+                let is_out = match careless {
+                    true => g.inside == 0,
+                    false => plane.is_out(kind, *tag),
+                };
+                mine && !is_out
+            })
+        };
+        for place in self.pages[node].settle(busy) {
+            self.truth.freed((node, pool, place));
+        }
     }
 
     /// A writer is inside, and its process will never leave.
@@ -221,8 +226,9 @@ impl World {
             return false;
         }
         if gate.inc < self.lives[gate.node] {
-            let place = (gate.node, gate.pool, gate.place);
-            return self.truth.places.contains_key(&place);
+            let mut taken = self.pages[gate.node].taken();
+            let is_here = gate.pool == self.pools[gate.node];
+            return is_here && taken.any(|of| of == (gate.place, gate.life));
         }
         let Some(life) = self.nodes[gate.node].core.life(gate.life) else {
             return false;
@@ -258,49 +264,5 @@ impl World {
         for tag in route {
             self.gate_empty(tag, Witness::PathFenced);
         }
-    }
-
-    /// Whether nothing is left but what has to be kept: pages whose writer is dead or whose flush
-    /// failed, on a path that nothing can destroy, or whose peer is not connected.
-    pub(crate) fn is_wanted_quarantine(&self, for_ever: bool) -> bool {
-        if self.size.plane != Kind::Ucx || (for_ever && self.size.fence) {
-            return false;
-        }
-        let kept = |tag: ClaimTag| {
-            let (gate, sender) = (&self.plane.gates[&tag], process(tag.id.sender));
-            let link = &self.links[self.link_of(gate.node, sender.0)];
-            let apart = link.ends.iter().any(|e| e.session.is_none());
-            // A sender's room is out of none of its claims before it is out of all.
-            let mut jobs = self.plane.jobs.iter();
-            let failed = jobs.any(|j| (j.owner, j.key) == (sender, tag.room) && j.errored);
-            let over = self.lives[sender.0] != sender.1 || self.is_dead(sender);
-            ((over || failed) && !self.size.fence) || (apart && !for_ever)
-        };
-        let lives = |node: &Shared<Node>| {
-            node.core.lives().all(|(id, life)| {
-                let mut owing = life.custody().owing();
-                life.outcome().is_some()
-                    && owing.all(|(leg, _)| match life.role() {
-                        Role::Sender => {
-                            let jobs = self.plane.jobs.iter();
-                            jobs.filter(|j| j.life == id && j.leg == leg)
-                                .all(|j| j.errored)
-                        }
-                        Role::Receiver => life.legs()[usize::from(leg.0)].claim.is_some_and(kept),
-                    })
-            })
-        };
-        let pages = self.truth.places.iter().filter(|(_, h)| h.quarantined);
-        let mut pages = pages.filter(|((n, ..), _)| self.runs(*n));
-        self.nodes.iter().all(lives)
-            && self
-                .nodes
-                .iter()
-                .all(|n| n.inbox.is_empty() && n.mail.is_empty())
-            && pages.all(|((n, p, at), _)| {
-                let gates = self.plane.gates.iter();
-                let mut of = gates.filter(|(_, g)| (g.node, g.pool, g.place) == (*n, *p, *at));
-                of.any(|(_, g)| !g.met)
-            })
     }
 }

@@ -11,6 +11,7 @@
 use super::end::{End, Told};
 use super::plane::Process;
 use super::size::{Plant, Size};
+use kvroom_actors::ids::ClaimNo;
 use kvroom_actors::peer::message::Frame;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -116,11 +117,21 @@ impl Link {
     }
 
     pub(crate) fn is_quiet(&self, size: &Size) -> bool {
+        self.is_quiet_but_for(size, |_| false)
+    }
+
+    /// Whether nothing is under way or open here but the claims of these numbers.
+    pub(crate) fn is_quiet_but_for(&self, size: &Size, kept: impl Fn(ClaimNo) -> bool) -> bool {
         // An end whose peer lags a session behind cannot be quiet: it is waited for. One whose peer
         // has none any more hears nothing.
         let [a, b] = &self.ends;
         let both = a.session.is_some() == b.session.is_some() || a.generation != b.generation;
-        self.ends.iter().all(|end| end.is_quiet(size, both))
+        let open = a.open();
+        open.iter().all(|number| kept(*number))
+            && self
+                .ends
+                .iter()
+                .all(|end| end.is_quiet(size, both, open.len() as u32))
     }
 
     pub(crate) fn step(&mut self, side: Side, step: Step, size: &Size, told: &mut Vec<Told>) {

@@ -60,6 +60,7 @@ impl World {
             Output::Publish { life, outcome } => self.publish(node, life, outcome),
             Output::Return { life, leases, .. } => {
                 self.check_proof(node, life);
+                self.pages[node].give_back(life);
                 for (_, lease) in leases {
                     self.check_source(lease);
                     self.truth.take_back(lease);
@@ -133,6 +134,9 @@ impl World {
             if done.count() != self.size.receivers {
                 self.truth.broken.insert(Broken::SenderDoneAlone);
             }
+        }
+        if self.size.plant == Some(Plant::FreedAtTheOutcome) {
+            self.pages[node].give_back(life);
         }
         self.truth.publish(node, life, outcome);
     }

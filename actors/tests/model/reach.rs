@@ -180,12 +180,14 @@ pub(crate) fn shortest(start: World, deep: usize, bad: impl Fn(&World, &World) -
         }
         for (action, _) in actions(&world) {
             let next = after(&world, &action);
-            if !known.insert(fingerprint(&next)) {
+            // A step may be bad although another way led to the same state.
+            let is_bad = bad(&world, &next);
+            if !known.insert(fingerprint(&next)) && !is_bad {
                 continue;
             }
             let to = parents.len() as u32;
             parents.push(Some((at, action)));
-            if bad(&world, &next) {
+            if is_bad {
                 return Found {
                     story: Some(way_to(&parents, to)),
                     states: parents.len(),

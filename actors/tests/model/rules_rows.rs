@@ -101,6 +101,12 @@ const TWO_CHUNKS: Size = Size {
     prepared: false,
     ..SIZE
 };
+/// A caller finishes before all is pushed, and may push a chunk again instead, or abort.
+const TOO_EARLY: Size = Size {
+    plant: Some(Plant::FinishedTooEarly),
+    aborts: 1,
+    ..TWO_CHUNKS
+};
 const STOPPED: Size = Size {
     crashes: 0,
     stops: 1,
@@ -109,6 +115,7 @@ const STOPPED: Size = Size {
 
 /// Rules that do no harm when they alone are off, and in which size.
 pub(crate) const KEPT_TWICE: &[(Switch, Size)] = &[
+    (CoverageIsASum, TOO_EARLY),
     (
         MarkIgnored,
         Size {
@@ -139,7 +146,7 @@ pub(crate) const NOT_YET: &[(Switch, &str)] = &[(
      so only a peer that lies could tell: see a_message_that_names_another_claim_moves_nothing",
 )];
 
-pub(crate) const LEASES: &[Row] = &[
+pub(crate) static LEASES: &[Row] = &[
     off(
         &[ReleaseOnDrainTimer],
         Promise(S1LateWrite),
@@ -165,7 +172,7 @@ pub(crate) const LEASES: &[Row] = &[
     off(&[ProofDiesWithRoom], Stuck(EVERYTHING_ENDS), SLOW_ROOMS),
 ];
 
-pub(crate) const COPIES_AND_ENDS: &[Row] = &[
+pub(crate) static COPIES_AND_ENDS: &[Row] = &[
     off(&[QuiescedWhileJobsOut], Promise(S1LateWrite), UCX_ABORT),
     off(&[CompleteWhenPosted], Promise(S3DoneIsNotAll), SIZE),
     off(
@@ -185,11 +192,12 @@ pub(crate) const COPIES_AND_ENDS: &[Row] = &[
         },
     ),
     with_plant(
-        &[CoverageIsASum],
+        &[CoverageIsASum, RepeatPosted],
         Plant::FinishedTooEarly,
         Promise(S3DoneIsNotAll),
         TWO_CHUNKS,
     ),
+    off(&[RepeatPosted], Promise(S8HarmedByAnother), TWO_CHUNKS),
     off(
         &[DoneBeforeGateClosed],
         Step(
@@ -216,7 +224,7 @@ pub(crate) const COPIES_AND_ENDS: &[Row] = &[
     ),
 ];
 
-pub(crate) const NAMES: &[Row] = &[
+pub(crate) static NAMES: &[Row] = &[
     off(&[UnequalAttemptsBind], Promise(S7WrongBytes), AGAIN),
     off(&[TombstoneByRoomId], Promise(S8HarmedByAnother), AGAIN),
     off(&[MessageByRoomId], Promise(S8HarmedByAnother), AGAIN),
@@ -246,7 +254,7 @@ pub(crate) const NAMES: &[Row] = &[
     ),
 ];
 
-pub(crate) const SESSIONS: &[Row] = &[
+pub(crate) static SESSIONS: &[Row] = &[
     with_plant(
         &[DuplicateDelivered],
         Plant::ResumedTooShort,
@@ -278,7 +286,7 @@ pub(crate) const SESSIONS: &[Row] = &[
     off(&[ClaimWithoutCredit], Promise(Accused), TWICE),
 ];
 
-pub(crate) const PLANTED: &[Row] = &[
+pub(crate) static PLANTED: &[Row] = &[
     planted(Plant::GateYieldsEarly, Promise(S1LateWrite), ABORT),
     planted(Plant::LandedBeforeTheFlush, Promise(S3DoneIsNotAll), SIZE),
     planted(Plant::QuiescedWhileOut, Promise(S1LateWrite), UCX_ABORT),
@@ -327,6 +335,12 @@ pub(crate) const PLANTED: &[Row] = &[
         Plant::AttachedWithoutClosing,
         Promise(S1WriteIntoAnother),
         pool_survives(Kind::Shm),
+    ),
+    planted(Plant::FreedAtTheOutcome, Promise(S4TwoOwners), AGAIN),
+    planted(
+        Plant::QuiescedWhileOut,
+        Promise(Broken::QuiescedWhileOut),
+        ABORT,
     ),
     planted(
         Plant::NumbersBeginAgain,

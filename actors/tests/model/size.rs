@@ -125,9 +125,20 @@ impl From<Size> for Budget {
     }
 }
 
-/// A bug in what is around the cores, to show that the properties notice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Plant {
+macro_rules! plants {
+    ($($(#[doc = $text:literal])* $name:ident,)*) => {
+        /// A bug in what is around the cores, to show that the properties notice.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(crate) enum Plant { $($(#[doc = $text])* $name,)* }
+
+        impl Plant {
+            /// All of them.
+            pub(crate) const ALL: &[Plant] = &[$(Plant::$name,)*];
+        }
+    };
+}
+
+plants! {
     /// A closed gate yields its witness while a writer is inside.
     GateYieldsEarly,
     /// A lane leaves the gate and says that a copy landed when it begins.
@@ -165,4 +176,7 @@ pub(crate) enum Plant {
     AttachedWithoutClosing,
     /// A pool's next life begins with claim number 1 again.
     NumbersBeginAgain,
+    /// A node's table has pages free when the outcome of their room is known, and not when their
+    /// lease came back.
+    FreedAtTheOutcome,
 }

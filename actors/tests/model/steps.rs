@@ -161,7 +161,7 @@ impl World {
                     node,
                     inc: self.lives[node],
                     pool: self.pools[node],
-                    place: self.place_of(node, life),
+                    place: self.pages[node].of(life).unwrap_or(0),
                     life,
                     leg,
                     closed: false,
@@ -239,18 +239,10 @@ impl World {
         }
     }
 
-    /// The pages that a life leased.
-    fn place_of(&self, node: usize, life: LifeId) -> u32 {
-        let mut places = self.truth.places.iter();
-        let of = places.find(|((n, ..), held)| *n == node && held.life == life);
-        of.map_or(0, |((.., place), _)| *place)
-    }
-
     /// The first pages of the node's pool that its table of leases has free.
     fn lease(&mut self, node: usize, life: LifeId) {
-        let pool = self.pools[node];
-        let free = (0..).find(|at| !self.truth.places.contains_key(&(node, pool, *at)));
-        self.truth.occupy((node, pool, free.unwrap_or(0)), life);
+        let place = self.pages[node].lease(life);
+        self.truth.occupy((node, self.pools[node], place), life);
     }
 
     fn start(&mut self, node: usize) {
@@ -311,6 +303,10 @@ impl World {
     fn finish(&mut self, life: LifeId) {
         self.finished.insert(life);
         let node = node_of(life);
+        if self.next_chunk(life) < self.size.chunks.len() {
+            // Its own caller does it harm.
+            self.hurt(self.truth.stories[&(node, life)].key);
+        }
         let (total, aux) = (TOTAL, Some(self.truth.lend(node)));
         self.tell(node, Input::Finish { life, total, aux });
     }

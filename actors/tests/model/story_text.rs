@@ -233,14 +233,19 @@ fn changes(before: &World, after: &World, action: &Action) -> Vec<String> {
     }
     let landed = matches!(
         action,
-        Action::Land(_) | Action::Fail(_) | Action::LetGo(_) | Action::Place(_) | Action::Crash(_)
+        Action::Land(_)
+            | Action::Fail(_)
+            | Action::LetGo(_)
+            | Action::Place(_)
+            | Action::Crash(_)
+            | Action::FlushError(_)
     );
     for job in before.plane.jobs.iter().filter(|_| !landed) {
         if !after.plane.jobs.iter().any(|j| is(j, job)) {
-            let why = if job.cancelled {
-                "cancelled"
-            } else {
-                "refused by the gate"
+            let why = match after.size.plane {
+                _ if job.cancelled => "cancelled",
+                Kind::Ucx => "refused, since its path is gone",
+                _ => "refused by the gate",
             };
             all.push(format!("{} is {why}", copy(job)));
         }
@@ -260,8 +265,34 @@ fn changes(before: &World, after: &World, action: &Action) -> Vec<String> {
             all.push(format!("{name} has its leases back"));
         }
     }
+    all.extend(sources_back(before, after, action));
     for broken in after.truth.broken.difference(&before.truth.broken) {
         all.push(format!("!! {}", broken_promise(*broken)));
+    }
+    all
+}
+
+/// Sources that came back before their life ended.
+fn sources_back(before: &World, after: &World, action: &Action) -> Vec<String> {
+    let mut all = Vec::new();
+    if matches!(action, Action::Crash(_) | Action::Restart(_)) {
+        return all;
+    }
+    for node in 0..after.nodes.len() {
+        let lent = before.truth.lent.iter().filter(|(_, n)| **n == node);
+        let back = lent.filter(|(lease, _)| !after.truth.lent.contains_key(*lease));
+        let returned = |w: &World| {
+            let stories = w.truth.stories.iter();
+            stories
+                .filter(|((n, _), s)| *n == node && s.returned)
+                .count()
+        };
+        if back.count() > 0 && returned(before) == returned(after) {
+            all.push(format!(
+                "{} has the lease of a source back",
+                who(after, node)
+            ));
+        }
     }
     all
 }

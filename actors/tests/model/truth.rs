@@ -12,9 +12,20 @@ use kvroom_actors::reason::Code;
 use kvroom_actors::room::{Outcome, Role};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A broken promise of the contract.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Broken {
+macro_rules! promises {
+    ($($(#[doc = $text:literal])* $name:ident,)*) => {
+        /// A broken promise of the contract.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub(crate) enum Broken { $($(#[doc = $text])* $name,)* }
+
+        impl Broken {
+            /// All of them.
+            pub(crate) const ALL: &[Broken] = &[$(Broken::$name,)*];
+        }
+    };
+}
+
+promises! {
     /// A destination was written after its lease was returned.
     S1LateWrite,
     /// The same, and somebody else had leased it.
@@ -23,7 +34,7 @@ pub(crate) enum Broken {
     S2TornSource,
     /// A receiver is `Done`, and not all of it is there.
     S3DoneIsNotAll,
-    /// Pages were leased that somebody had.
+    /// Pages were leased that a life had.
     S4TwoOwners,
     /// Two outcomes, or a lease returned twice.
     S5TwoEnds,
@@ -105,9 +116,18 @@ impl Truth {
             quarantined: false,
             bytes: BTreeMap::new(),
         };
-        if self.places.insert(place, held).is_some() {
+        if self
+            .places
+            .insert(place, held)
+            .is_some_and(|old| !old.quarantined)
+        {
             self.broken.insert(Broken::S4TwoOwners);
         }
+    }
+
+    /// What a dead process had leased is in nobody's way any more, its pool's next life says.
+    pub(crate) fn freed(&mut self, place: Place) {
+        self.places.remove(&place);
     }
 
     /// Bytes of request `key` change `cells` of `place`, on a claim of `life`.

@@ -12,6 +12,7 @@ use super::end::process;
 use super::mortal::Down;
 use super::network::{Link, RECEIVER, SENDER, Side, Step};
 use super::node::{In, Node, Witness};
+use super::pages::Pages;
 use super::plane::{Plane, Process};
 use super::shared::Shared;
 use super::size::{Budget, Plant, Size};
@@ -63,6 +64,8 @@ pub(crate) struct World {
     pub(crate) lives: Vec<u32>,
     /// Which life of each node's pools is the last one.
     pub(crate) pools: Vec<u32>,
+    /// Which pages of it each node has leased, by its own account.
+    pub(crate) pages: Vec<Pages>,
     /// Processes that do not run.
     pub(crate) down: BTreeMap<Process, Down>,
     pub(crate) plane: Shared<Plane>,
@@ -91,6 +94,7 @@ impl World {
             links: pairs.map(|pair| link(pair).into()).collect(),
             lives: vec![0; nodes],
             pools: vec![0; nodes],
+            pages: vec![Pages::default(); nodes],
             down: BTreeMap::new(),
             plane: Plane::default().into(),
             truth: Truth::default().into(),
@@ -283,13 +287,19 @@ impl World {
             ("sources", self.truth.lent.is_empty()),
             (
                 "pages",
-                self.truth.places.keys().all(|(node, ..)| !self.runs(*node)),
+                (0..self.nodes.len()).all(|node| !self.runs(node) || self.has_all_pages(node)),
             ),
             ("outcomes", stories().all(|s| s.outcome.is_some())),
             ("leases", stories().all(|s| s.returned)),
         ];
         let left = all.into_iter().filter(|(_, is_gone)| !is_gone);
         left.map(|(what, _)| what).collect()
+    }
+
+    /// Whether all pages of a node are free, in truth and by its own account.
+    fn has_all_pages(&self, node: usize) -> bool {
+        let mut held = self.truth.places.keys();
+        held.all(|(n, ..)| *n != node) && self.pages[node].taken().next().is_none()
     }
 
     /// Whether nothing is held, armed or under way anywhere.

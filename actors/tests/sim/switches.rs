@@ -55,7 +55,7 @@ fn row(switch: Switch) -> Where {
         // Tried, and not noticed by these worlds within 60 seeds: the model has a story of each.
         PanickedClaimUnknown | LostSessionKeepsRooms => Model,
         ReleaseOnDone | ReleaseAfterFirstLeg | RefusedCountsAsLanded => Model,
-        OutcomeRepeated | EndSaidTwice | MessageByNumberAlone => Model,
+        OutcomeRepeated | EndSaidTwice | MessageByNumberAlone | RepeatPosted => Model,
         MarkIgnored | AbortLeavesNoMark | AbortOvertakesClaim | DuplicateDelivered => Model,
         EarlyAbortForgotten | AbortNotSentAgain | StallClockInQueue | TombstoneByRoomId => Model,
     }

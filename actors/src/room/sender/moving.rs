@@ -151,7 +151,7 @@ impl Moving {
         };
         match problem {
             Ok(Pushed::New) => {}
-            Ok(Pushed::Repeated) if crate::switched!(CoverageIsASum) => {}
+            Ok(Pushed::Repeated) if crate::switched!(RepeatPosted) => {}
             Ok(Pushed::Repeated) => {
                 out.push(Effect::Note(Note::RepeatedChunk));
                 out.push(Effect::ReleaseChunk(no));

@@ -109,7 +109,8 @@ pub struct LegRecord {
     pub closed: bool,
     /// Its end was said, by this node or by the other: it is not said a second time.
     pub ended: bool,
-    /// Its session was lost, and nothing was heard of it since: its room says nothing on it.
+    /// Its session was lost, and no `Abort` or `Failed` of the peer came since, which clear this: its
+    /// room says nothing on it.
     pub lost: bool,
 }
 
