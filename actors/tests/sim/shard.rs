@@ -122,13 +122,6 @@ impl World {
                 tag,
                 gate,
             } => {
-                let claim = tag;
-                self.fact(Fact::Opened {
-                    at,
-                    life,
-                    leg,
-                    claim,
-                });
                 if let Some(slot) = self.nodes[n].gate(life) {
                     *slot = Gate::Open(gate);
                 }
