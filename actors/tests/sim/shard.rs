@@ -288,6 +288,7 @@ impl World {
                     outcome: outcome.clone(),
                     running,
                 };
+                assert!(!self.planted(Plant::Panics, 1), "planted");
                 if self.planted(Plant::OutcomeTwice, 5) {
                     self.fact(fact.clone());
                 }
