@@ -69,6 +69,18 @@ fn the_same_seed_gives_the_same_trace() {
     assert_ne!(one.hash, two.hash, "the hash sees nothing");
 }
 
+#[test]
+fn a_world_that_panics_is_told_like_a_broken_promise() {
+    let options = Options {
+        plant: Some(sim::plant::Plant::Panics),
+        ..Options::default()
+    };
+    let (_, failed) = worlds(1, 3, options);
+    let story = story(failed.expect("it panics"), options);
+    assert!(story.starts_with("seed 1: panic: planted"), "{story}");
+    assert!(story.contains("KVROOM_SIM_FIRST_SEED=1"), "{story}");
+}
+
 #[cfg(not(debug_assertions))]
 #[test]
 fn planted_bugs_are_looked_for_in_builds_with_debug_assertions() {

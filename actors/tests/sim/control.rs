@@ -143,6 +143,9 @@ impl World {
 
     fn after_owner(&mut self, link: usize, side: usize) {
         let n = self.node_at(link, side);
+        for fact in std::mem::take(&mut self.nodes[n].facts) {
+            self.fact(fact);
+        }
         let at = self.nodes[n].life();
         if let Some((counted, open)) = self.links[link].ends[side].miscounts() {
             self.fact(Fact::Miscounted { at, counted, open });

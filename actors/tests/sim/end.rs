@@ -8,6 +8,7 @@
 //! Follows `peer::actor` where that decides something; there is no line of its own in what a session
 //! says or takes.
 
+use super::fact::Fact;
 use super::node::{Inbound, Node};
 use super::plant::Plant;
 use crate::clock::Clock;
@@ -236,6 +237,12 @@ impl End {
                 let tag = claim.tag;
                 match session.open_claim(number, claim) {
                     Ok(()) => {
+                        node.facts.push(Fact::Opened {
+                            at: node.life(),
+                            life,
+                            leg,
+                            claim: tag,
+                        });
                         return node.inbox.push_back(Inbound::Opened {
                             life,
                             leg,

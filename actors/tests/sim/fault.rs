@@ -172,16 +172,6 @@ impl World {
             self.go_on(process);
             self.restart(process);
         }
-        // Engines give up what is left of the storm: a room that waits for a receiver which is gone
-        // would keep its credit until its deadline.
-        for i in 0..self.callers.len() {
-            for (who, side) in self.callers[i].sides.clone() {
-                if let Side::Running(life) = side {
-                    let wait = self.plan.settle * 2 / 3;
-                    self.after(wait, Ev::Call(i, 0, Call::Leave(who, life)));
-                }
-            }
-        }
         self.after(self.plan.settle + 300 * MS, Ev::Check);
     }
 

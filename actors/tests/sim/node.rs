@@ -10,7 +10,7 @@
 use super::chance::roll;
 use super::copy::Lane;
 use super::end::{Command, Layouts};
-use super::fact::{LeaseNo, Life, PoolNo};
+use super::fact::{Fact, LeaseNo, Life, PoolNo};
 use super::plan::NodePlan;
 use super::plant::Plant;
 use crate::memory::{
@@ -169,6 +169,8 @@ pub(crate) struct Node {
     pub(crate) rooms: BTreeMap<LifeId, Room<Witness>>,
     pub(crate) mail: VecDeque<(LifeId, Event<Witness>)>,
     pub(crate) outgoing: Vec<(PeerRef, Command)>,
+    /// What its sessions did that an onlooker sees, in this step.
+    pub(crate) facts: Vec<Fact>,
     pub(crate) timers: Timers,
     pub(crate) running: Running,
     pub(crate) alarm: Option<Tick>,
@@ -198,9 +200,13 @@ pub(crate) struct Node {
     pub(crate) slow: u64,
     pub(crate) copies_small: bool,
     /// Leases and gates of a life whose pool survived it, until the next one attaches.
-    pub(crate) limbo: Option<Core>,
+    pub(crate) limbo: Option<Limbo>,
     pub(crate) plant: Option<Plant>,
 }
+
+/// What a dead process left in a pool that survived it: gates, those that no shard had heard of yet
+/// among them, and leases. Gates go first.
+pub(crate) type Limbo = (VecDeque<Inbound>, Core);
 
 /// Early claims that a node keeps of one peer.
 pub(crate) const EARLY: usize = 64;
@@ -267,6 +273,7 @@ impl Node {
             rooms: BTreeMap::new(),
             mail: VecDeque::new(),
             outgoing: Vec::new(),
+            facts: Vec::new(),
             timers: Timers::default(),
             running: Running::default(),
             alarm: None,
@@ -306,7 +313,7 @@ impl Node {
     pub(crate) fn die(&mut self, pool_survives: bool) {
         self.up = false;
         self.epoch += 1;
-        self.inbox.clear();
+        let inbox = std::mem::take(&mut self.inbox);
         self.said.clear();
         self.follow.clear();
         self.rooms.clear();
@@ -319,9 +326,9 @@ impl Node {
         self.peers.clear();
         let core = std::mem::replace(&mut self.core, Core::new(limits()));
         if pool_survives {
-            self.limbo = Some(core);
+            self.limbo = Some((inbox, core));
         } else {
-            drop(core);
+            drop((inbox, core));
             self.pools = [0, 1].map(|i: usize| Pool::owned(self.layouts[i].clone()).unwrap());
             self.canaries = [0, 1].map(|i: usize| vec![0; self.layouts[i].pages as usize]);
             self.pool_no = self.pool_no.map(|no| no + 2);

@@ -172,8 +172,11 @@ pub(crate) struct Plan {
 
 /// Longest time of faults.
 const STORM: u64 = 10 * SEC;
-/// After the storm until fresh rooms begin: sessions are noticed to be dead, given up, begun anew.
-const SETTLE: u64 = 4_500 * MS;
+/// The longest deadline of a request.
+const LONGEST: u64 = 15 * SEC;
+/// After the storm until fresh rooms begin: sessions are noticed to be dead, given up, begun anew, and
+/// whatever waits for somebody who is gone has run into its deadline. Nobody helps it along.
+const SETTLE: u64 = LONGEST + 6 * SEC;
 /// A fresh room must be done by then.
 pub(crate) const PROBE: u64 = 5 * SEC;
 
@@ -320,7 +323,7 @@ impl Plan {
                 Class::Bulk
             },
             tag: rng.percent(50).then(|| rng.draw(0..4) as u8),
-            deadline: [1, 3, 8, 15][rng.index(4)] * SEC,
+            deadline: [SEC, 3 * SEC, 8 * SEC, LONGEST][rng.index(4)],
             aborts,
             mistake: match rng.draw(0..40) {
                 0 => Some(Mistake::Length),

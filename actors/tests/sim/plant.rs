@@ -31,6 +31,8 @@ pub(crate) enum Plant {
     DeadClocks,
     /// A reader does not wait for its shard.
     ReaderDoesNotWait,
+    /// The first outcome brings the world down.
+    Panics,
     /// Failed is said once more.
     FailedTwice,
 }

@@ -63,9 +63,15 @@ pub(crate) fn story(seed: u64, options: Options) -> String {
     let plan = Plan::of(seed);
     let (plan, report) = shortest(plan, options);
     let violation = report.violation.clone().unwrap_or_default();
+    // Checks of a debug build are not in another one, nor are rules turned off.
+    let profile = if cfg!(debug_assertions) {
+        ""
+    } else {
+        "--release "
+    };
     let mut text = format!(
         "seed {seed}: {violation}\n\nto see it again:\n  KVROOM_SIM_SEEDS=1 KVROOM_SIM_FIRST_SEED={seed} \
-         cargo test --release --test sim\n\nwhat is left of the plan when all is dropped that it fails \
+         cargo test {profile}-p kvroom-actors --test sim every_promise\n\nwhat is left of the plan when all is dropped that it fails \
          without:\n{plan}\nfrom the first step to the first broken promise:\n"
     );
     const LINES: usize = 400;

@@ -122,13 +122,6 @@ impl World {
                 tag,
                 gate,
             } => {
-                let claim = tag;
-                self.fact(Fact::Opened {
-                    at,
-                    life,
-                    leg,
-                    claim,
-                });
                 if let Some(slot) = self.nodes[n].gate(life) {
                     *slot = Gate::Open(gate);
                 }
@@ -295,6 +288,7 @@ impl World {
                     outcome: outcome.clone(),
                     running,
                 };
+                assert!(!self.planted(Plant::Panics, 1), "planted");
                 if self.planted(Plant::OutcomeTwice, 5) {
                     self.fact(fact.clone());
                 }

@@ -22,7 +22,9 @@ use kvroom_actors::peer::message::ClaimTag;
 use kvroom_kernels::coverage::Rect;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
+use std::mem::ManuallyDrop;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What happens next.
 #[derive(Clone, Debug)]
@@ -203,8 +205,37 @@ impl World {
         self.at(self.plan.calm, Ev::Calm);
     }
 
-    /// Runs to the end, or to the first violation.
-    pub(crate) fn run(mut self) -> Report {
+    /// Runs to the end, or to the first violation. A panic is one.
+    pub(crate) fn run(self) -> Report {
+        // What a panic has broken is not touched any more, not even to be dropped.
+        let mut world = ManuallyDrop::new(self);
+        let went = catch_unwind(AssertUnwindSafe(|| world.go()));
+        let panicked = went.err().map(|payload| {
+            let text = payload.downcast_ref::<&str>().copied();
+            let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+            format!("panic: {}", text.unwrap_or("of no text"))
+        });
+        let (ended, done) = world.oracle.counts();
+        let violation = world.oracle.violation().map(str::to_owned);
+        let report = Report {
+            hash: world.hash.finish(),
+            trace: std::mem::take(&mut world.trace),
+            steps: world.steps,
+            frames: world.frames,
+            early_steps: world.early.0,
+            early_frames: world.early.1,
+            ended,
+            done,
+            rooms: world.plan.requests.len() as u64,
+            violation: violation.or(panicked.clone()),
+        };
+        if panicked.is_none() {
+            drop(ManuallyDrop::into_inner(world));
+        }
+        report
+    }
+
+    fn go(&mut self) {
         let end = self.plan.calm + LAST;
         while !self.is_over()
             && let Some(((at, _), ev)) = self.queue.pop_first()
@@ -228,19 +259,6 @@ impl World {
         }
         if self.oracle.violation().is_none() {
             self.last_words();
-        }
-        let (ended, done) = self.oracle.counts();
-        Report {
-            hash: self.hash.finish(),
-            violation: self.oracle.violation().map(str::to_owned),
-            trace: self.trace,
-            steps: self.steps,
-            frames: self.frames,
-            early_steps: self.early.0,
-            early_frames: self.early.1,
-            ended,
-            done,
-            rooms: self.plan.requests.len() as u64,
         }
     }
 

@@ -55,12 +55,10 @@ impl Invariant for LateWrite {
             Fact::Wrote {
                 claim, pool, page, ..
             } => {
-                // A claim may be written before its room has heard that it was opened.
                 let owner = self.owners.get(&(*pool, *page));
                 let leases = self.claims.get(claim);
                 let its_own = match (owner, leases) {
-                    (None, _) => false,
-                    (Some(_), None) => true,
+                    (None, _) | (_, None) => false,
                     (Some(owner), Some(leases)) => leases.contains(owner),
                 };
                 if !its_own {
