@@ -1,8 +1,9 @@
 //! What a node of the storm is started with.
 
 use crate::common::kv;
+use crate::common::process::start_at;
 use kvroom::actors::copy::plant::{Brake, Plant};
-use kvroom::{Deadlines, Limits, Net, Node, Pool};
+use kvroom::{Deadlines, Limits, Net, Node, NodeBuilder, Pool};
 use std::time::Duration;
 
 /// Bytes of a page in one layer; a room has up to [`MOST`] of them.
@@ -68,18 +69,21 @@ impl Seat {
             false => Pool::owned(kv(PAGES, PAGE)),
         };
         let pool = pool.unwrap();
-        let (plant, net) = (
-            self.plant,
-            Net {
-                listen: vec![self.listen.clone()],
-                // Every changed bit is found.
-                payload_crc: true,
-                shm: self.shared,
-                ..Net::default()
-            },
-        );
         let brake = Brake::default();
-        let node = Node::builder(&self.name())
+        let node = start_at(|| self.builder(&pool, &brake)).await;
+        (node, pool, brake)
+    }
+
+    fn builder(&self, pool: &Pool, brake: &Brake) -> NodeBuilder {
+        let (plant, brake) = (self.plant, brake.clone());
+        let net = Net {
+            listen: vec![self.listen.clone()],
+            // Every changed bit is found.
+            payload_crc: true,
+            shm: self.shared,
+            ..Net::default()
+        };
+        Node::builder(&self.name())
             .net(net)
             .pool(pool.clone())
             .shards(1 + self.index as usize % 2)
@@ -107,9 +111,7 @@ impl Seat {
             })
             .configure(|config| {
                 config.plant = plant;
-                config.brake = Some(brake.clone());
+                config.brake = Some(brake);
             })
-            .start();
-        (node.await.unwrap(), pool, brake)
     }
 }

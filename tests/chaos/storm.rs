@@ -49,6 +49,11 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// How many of these the nodes counted.
+    pub(crate) fn n(&self, what: &str) -> u64 {
+        self.tally.get(what).copied().unwrap_or(0)
+    }
+
     /// What another one counted, too.
     pub(crate) fn add(&mut self, other: Report) {
         for (what, n) in other.tally {
