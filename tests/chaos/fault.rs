@@ -208,7 +208,8 @@ impl Storm {
         match fault {
             Fault::Kill => {
                 process.kill();
-                self.report.wrong.extend(process.said("@wrong"));
+                process.last_words().await;
+                place.hear(&mut self.report);
                 place.process = None;
                 self.undo.push((soon, Undo::Start(at)));
             }

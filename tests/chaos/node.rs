@@ -10,7 +10,8 @@
 //! | `fresh NAME` | receives a room from that peer | `@fresh NAME done`, `@fresh NAME WHY` |
 //! | `no-fit BYTES` | tries to add pools that do not fit | `@no-fit refused`, `@no-fit WHAT` |
 //! | `free MS` | waits until everything is back and quiet, so long at most | `@free TALLY`, `@stuck WHY` |
-//! | `bye` | shuts the node down | `@bye DRAINED` |
+//! | `bye` | shuts the node down, and looks at all pages | `@bye DRAINED` |
+//! | `look` | looks at all pages | `@looked` |
 //!
 //! What is wrong it says at once, `@wrong WHAT`, and all the time what it has counted, `@tally TALLY`.
 
@@ -45,6 +46,7 @@ pub(crate) struct Storm {
     /// Rooms that are not over, of both roles.
     pub(crate) rooms: AtomicUsize,
     pub(crate) count: Mutex<u64>,
+    looks: Mutex<()>,
     tally: Mutex<BTreeMap<String, u64>>,
     dials: Mutex<BTreeMap<String, String>>,
     pub(crate) from: Mutex<BTreeMap<String, usize>>,
@@ -58,6 +60,7 @@ async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
         calm: AtomicBool::new(false),
         rooms: AtomicUsize::new(0),
         count: Mutex::new(0),
+        looks: Mutex::default(),
         tally: Mutex::default(),
         dials: Mutex::default(),
         from: Mutex::default(),
@@ -67,8 +70,7 @@ async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
     let looks = Arc::clone(&storm);
     std::thread::spawn(move || {
         loop {
-            looks.canary.scan();
-            looks.tell();
+            looks.look();
             // Often: whoever is killed says nothing more.
             say(format_args!("tally {}", looks.tally()));
             std::thread::sleep(Duration::from_millis(20));
@@ -108,14 +110,26 @@ async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
                     .free(Duration::from_millis(words[1].parse().unwrap()))
                     .await
             }
-            "bye" => say(format_args!("bye {}", storm.node.shutdown().await.drained)),
+            "bye" => {
+                let drained = storm.node.shutdown().await.drained;
+                storm.look();
+                say(format_args!("bye {drained}"));
+            }
+            "look" => {
+                storm.look();
+                say("looked");
+            }
             other => panic!("told {other:?}"),
         }
     }
 }
 
 impl Storm {
-    fn tell(&self) {
+    /// Looks at all pages, and has said what is wrong when it returns.
+    fn look(&self) {
+        // Whoever comes second may find nothing while the first one is about to say it.
+        let _one = lock(&self.looks);
+        self.canary.scan();
         for wrong in self.canary.found() {
             say(format_args!("wrong {} {wrong}", self.node.name()));
         }
@@ -240,8 +254,7 @@ impl Storm {
                 if stats.stray_witnesses + stats.panicked > 0 {
                     self.canary.note(format!("stray or panicked: {stats:?}"));
                 }
-                self.canary.scan();
-                self.tell();
+                self.look();
                 self.add_n("resumed", stats.sessions_resumed);
                 self.add_n("lost", stats.transports_lost);
                 self.add_n("quarantined", stats.rooms_quarantined);

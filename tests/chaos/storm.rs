@@ -85,6 +85,19 @@ pub(crate) struct Place {
     pub(crate) limited: bool,
 }
 
+impl Place {
+    /// Hears what it says is wrong, and what it has counted.
+    pub(crate) fn hear(&mut self, report: &mut Report) {
+        let Some(process) = &mut self.process else {
+            return;
+        };
+        report.wrong.extend(process.said("@wrong"));
+        if let Some(tally) = process.said("@tally").pop() {
+            self.tally = tally;
+        }
+    }
+}
+
 /// What is between two nodes that do not share memory. The later one dials through it.
 pub(crate) struct Between {
     pub(crate) low: usize,
@@ -122,7 +135,7 @@ pub(crate) async fn run(plan: &Plan, deck: &mut Vec<Fault>) -> Report {
             let gap = 50 + storm.rng.below(400);
             next = Instant::now() + Duration::from_millis(gap * 4 / storm.places.len() as u64);
         }
-        storm.listen();
+        storm.listen().await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     if storm.report.wrong.is_empty() {
@@ -199,20 +212,24 @@ impl Storm {
     }
 
     /// Hears what the nodes say is wrong, and that none has ended by itself.
-    fn listen(&mut self) {
+    async fn listen(&mut self) {
         for place in &mut self.places {
-            if let Some(process) = &mut place.process {
-                self.report.wrong.extend(process.said("@wrong"));
-                if let Some(tally) = process.said("@tally").pop() {
-                    place.tally = tally;
+            let ended = match &mut place.process {
+                Some(process) => process.has_ended(),
+                None => continue,
+            };
+            if ended {
+                if let Some(process) = &mut place.process {
+                    process.last_words().await;
                 }
-                if process.has_ended() {
-                    let name = place.seat.name();
-                    self.report
-                        .wrong
-                        .push(format!("{name} has ended by itself"));
-                    place.process = None;
-                }
+                let name = place.seat.name();
+                self.report
+                    .wrong
+                    .push(format!("{name} has ended by itself"));
+            }
+            place.hear(&mut self.report);
+            if ended {
+                place.process = None;
             }
         }
         for between in &self.between {
@@ -293,6 +310,13 @@ impl Storm {
                 }
             }
         }
+        // While one stopped, others may still have written.
+        for place in &mut self.places {
+            if let Some(process) = &mut place.process {
+                process.ask("look", "@looked").await;
+            }
+        }
+        self.listen().await;
     }
 
     /// What is between two nodes is as it was when they began.

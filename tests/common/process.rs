@@ -271,6 +271,17 @@ impl Other {
         self.child.wait().unwrap();
     }
 
+    /// Everything that it said before it ended has been heard.
+    pub(crate) async fn last_words(&mut self) {
+        let all = async {
+            while let Some(line) = self.lines.recv().await {
+                self.heard.push_back(line);
+            }
+        };
+        let heard = tokio::time::timeout(PATIENCE, all).await;
+        assert!(heard.is_ok(), "it has ended, and its output has not");
+    }
+
     /// SIGSTOP, and waits until all of it stands.
     pub(crate) fn stop(&self) {
         self.signal("-STOP");
