@@ -13,7 +13,8 @@
 //! | `bye` | shuts the node down, and looks at all pages | `@bye DRAINED` |
 //! | `look` | looks at all pages | `@looked` |
 //!
-//! What is wrong it says at once, `@wrong WHAT`, and all the time what it has counted, `@tally TALLY`.
+//! What is wrong it says at once, `@wrong WHAT`, and all the time what it has counted, `@tally TALLY`. Of
+//! each room that is Done it says so, `@end s|r ID.ATTEMPT`: what is for its sender must be for its receiver.
 
 use super::canary::Canary;
 use super::rooms::FRESH;
@@ -130,6 +131,16 @@ impl Storm {
         // Whoever comes second may find nothing while the first one is about to say it.
         let _one = lock(&self.looks);
         self.canary.scan();
+        self.tell_found();
+    }
+
+    /// Says what was found wrong.
+    pub(crate) fn tell(&self) {
+        let _one = lock(&self.looks);
+        self.tell_found();
+    }
+
+    fn tell_found(&self) {
         for wrong in self.canary.found() {
             say(format_args!("wrong {} {wrong}", self.node.name()));
         }

@@ -10,6 +10,8 @@ use std::time::Duration;
 const PAGE: u64 = 16 << 10;
 pub(crate) const MOST: u64 = 6;
 const PAGES: u32 = 64;
+/// A room has its outcome in this time.
+pub(crate) const OUTCOME: Duration = Duration::from_secs(8);
 /// A session that is lost is noticed in this time.
 const LIVENESS: Duration = Duration::from_millis(1_000);
 
@@ -97,7 +99,7 @@ impl Seat {
                 ..Limits::default()
             })
             .deadlines(Deadlines {
-                outcome: Some(Duration::from_secs(8)),
+                outcome: Some(OUTCOME),
                 stall: Duration::from_secs(4),
                 drain: Duration::from_millis(500),
                 early_claim: Duration::from_secs(3),

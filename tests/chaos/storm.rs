@@ -14,12 +14,13 @@
 use super::fault::{Fault, KINDS, Undo};
 use super::node::VARIABLE;
 use super::rng::Rng;
+use super::rooms::LIFE;
 use super::seat::Seat;
 use crate::common::PATIENCE;
 use crate::common::process::Other;
 use crate::common::proxy::{Act, Proxy, Way};
 use kvroom::actors::copy::plant::Plant;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 pub(crate) const PLAYER: &str = "plays_a_node_of_the_storm_when_told_to";
@@ -83,6 +84,8 @@ pub(crate) struct Place {
     pub(crate) stopped: bool,
     /// Its limits are lowered.
     pub(crate) limited: bool,
+    /// Rooms that were Done as it said in all its lives: those that it sent, those that it received.
+    done: [BTreeSet<String>; 2],
 }
 
 impl Place {
@@ -94,6 +97,11 @@ impl Place {
         report.wrong.extend(process.said("@wrong"));
         if let Some(tally) = process.said("@tally").pop() {
             self.tally = tally;
+        }
+        for end in process.said("@end") {
+            let words: Vec<&str> = end.split(' ').collect();
+            let done = &mut self.done[usize::from(words[1] == "r")];
+            done.insert(words[2].to_owned());
         }
     }
 }
@@ -169,6 +177,7 @@ impl Storm {
                 tally: String::new(),
                 stopped: false,
                 limited: false,
+                done: Default::default(),
             });
             let high = storm.places.len() - 1;
             storm.begin(high).await;
@@ -317,6 +326,29 @@ impl Storm {
             }
         }
         self.listen().await;
+        self.compare();
+    }
+
+    /// No room is Done for its sender only, but one whose receiver was killed and may not have said so.
+    fn compare(&mut self) {
+        let mut both = 0;
+        let of = |place: &Place| place.seat.index << 44 | (place.seat.life - 1) << 32;
+        for receiver in &self.places {
+            for room in self.places.iter().flat_map(|sender| &sender.done[0]) {
+                let id: u64 = room.split('.').next().unwrap().parse().unwrap();
+                if id & LIFE != of(receiver) {
+                    continue;
+                }
+                match receiver.done[1].contains(room) {
+                    true => both += 1,
+                    false => {
+                        let wrong = format!("room {room} is Done for its sender only");
+                        self.report.wrong.push(wrong);
+                    }
+                }
+            }
+        }
+        *self.report.tally.entry("both_Done".into()).or_default() += both;
     }
 
     /// What is between two nodes is as it was when they began.
