@@ -9,6 +9,7 @@
 //! | `hold PIECES MS` | the lane that begins the piece after so many stays inside its gate so long | |
 //! | `fresh NAME` | receives a room from that peer | `@fresh NAME done`, `@fresh NAME WHY` |
 //! | `no-fit BYTES` | tries to add pools that do not fit | `@no-fit refused`, `@no-fit WHAT` |
+//! | `no-file` | tries to open a file | `@no-file refused`, `@no-file opened` |
 //! | `free MS` | waits until everything is back and quiet, so long at most | `@free TALLY`, `@stuck WHY` |
 //! | `bye` | shuts the node down, and looks at all pages | `@bye DRAINED` |
 //! | `look` | looks at all pages | `@looked` |
@@ -106,6 +107,11 @@ async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
                 "no-fit {}",
                 storm.no_fit(words[1].parse().unwrap())
             )),
+            "no-file" => {
+                let file = std::fs::File::open("/proc/self/stat");
+                let said = file.map_or("refused", |_| "opened");
+                say(format_args!("no-file {said}"));
+            }
             "free" => {
                 storm
                     .free(Duration::from_millis(words[1].parse().unwrap()))

@@ -11,7 +11,7 @@
 //! Faults come from a seed and are taken back some time later. In the end everything is healed; then a
 //! fresh room of each pair and direction must be Done, and nothing may be left behind.
 
-use super::fault::{Fault, KINDS, Undo};
+use super::fault::{Armed, Fault, KINDS, Undo};
 use super::node::VARIABLE;
 use super::rng::Rng;
 use super::rooms::LIFE;
@@ -89,6 +89,13 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// How many of these its present life has counted.
+    pub(crate) fn counted(&self, what: &str) -> u64 {
+        let entries = self.tally.split(' ').filter_map(|e| e.split_once('='));
+        let mut n = entries.filter(|(name, _)| *name == what);
+        n.next().map_or(0, |(_, n)| n.parse().unwrap())
+    }
+
     /// Hears what it says is wrong, and what it has counted.
     pub(crate) fn hear(&mut self, report: &mut Report) {
         let Some(process) = &mut self.process else {
@@ -118,26 +125,32 @@ pub(crate) struct Storm {
     pub(crate) places: Vec<Place>,
     pub(crate) between: Vec<Between>,
     pub(crate) undo: Vec<(Instant, Undo)>,
+    /// The next fault is the last of these.
+    pub(crate) deck: Vec<Fault>,
+    pub(crate) armed: Vec<Armed>,
     pub(crate) report: Report,
 }
 
-/// Runs it from start to end. Faults are drawn from the deck; those that could strike nothing go
-/// to its end.
+/// Runs it from start to end. Faults are drawn from the deck; those that could strike nothing, or that
+/// nothing came to be struck by, go to its end.
 pub(crate) async fn run(plan: &Plan, deck: &mut Vec<Fault>) -> Report {
     let mut storm = Storm::start(plan).await;
+    storm.deck = std::mem::take(deck);
     let end = Instant::now() + plan.time;
     let mut next = Instant::now() + Duration::from_millis(300);
     while Instant::now() < end && storm.report.wrong.is_empty() {
+        // Before anything that was armed is taken back.
+        storm.count_armed();
         storm.undo_due(Instant::now()).await;
         if plan.faults && Instant::now() >= next {
-            if deck.is_empty() {
-                deck.extend(KINDS);
-                storm.rng.shuffle(deck);
+            if storm.deck.is_empty() {
+                storm.deck.extend(KINDS);
+                storm.rng.shuffle(&mut storm.deck);
             }
-            if let Some(fault) = deck.pop()
+            if let Some(fault) = storm.deck.pop()
                 && !storm.strike(fault).await
             {
-                deck.insert(0, fault);
+                storm.deck.insert(0, fault);
             }
             // The fewer there are, the more of them one fault strikes.
             let gap = 50 + storm.rng.below(400);
@@ -146,6 +159,11 @@ pub(crate) async fn run(plan: &Plan, deck: &mut Vec<Fault>) -> Report {
         storm.listen().await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    storm.count_armed();
+    storm
+        .deck
+        .extend(storm.armed.drain(..).map(|armed| armed.fault));
+    *deck = std::mem::take(&mut storm.deck);
     if storm.report.wrong.is_empty() {
         storm.heal().await;
         storm.fresh().await;
@@ -161,6 +179,8 @@ impl Storm {
             places: Vec::new(),
             between: Vec::new(),
             undo: Vec::new(),
+            deck: Vec::new(),
+            armed: Vec::new(),
             report: Report::default(),
         };
         for (index, shared) in (0..).zip(&plan.shared) {
