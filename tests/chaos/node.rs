@@ -26,7 +26,7 @@ use kvroom::actors::copy::plant::Brake;
 use kvroom::{Code, Node, Outcome, Peer, PeerState, Pool, PoolLayout, Reason, Which};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -49,6 +49,8 @@ pub(crate) struct Storm {
     pub(crate) rooms: AtomicUsize,
     pub(crate) count: Mutex<u64>,
     looks: Mutex<()>,
+    /// How often who looks at all pages all the time has done so.
+    rounds: AtomicU64,
     tally: Mutex<BTreeMap<String, u64>>,
     dials: Mutex<BTreeMap<String, String>>,
     pub(crate) from: Mutex<BTreeMap<String, usize>>,
@@ -57,12 +59,13 @@ pub(crate) struct Storm {
 async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
     let (node, pool, brake) = seat.start().await;
     let storm = Arc::new(Storm {
-        canary: Canary::new(pool, seat.index << 12 | seat.life),
+        canary: Canary::new(pool, seat.index << 12 | seat.life, seat.flips),
         seat: seat.clone(),
         calm: AtomicBool::new(false),
         rooms: AtomicUsize::new(0),
         count: Mutex::new(0),
         looks: Mutex::default(),
+        rounds: AtomicU64::new(0),
         tally: Mutex::default(),
         dials: Mutex::default(),
         from: Mutex::default(),
@@ -73,6 +76,7 @@ async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
     std::thread::spawn(move || {
         loop {
             looks.look();
+            looks.rounds.fetch_add(1, Ordering::SeqCst);
             // Often: whoever is killed says nothing more.
             say(format_args!("tally {}", looks.tally()));
             std::thread::sleep(Duration::from_millis(20));
@@ -254,6 +258,9 @@ impl Storm {
     /// Says when everything is back, or what is not.
     async fn free(&self, patience: Duration) {
         let begun = Instant::now();
+        let rounds = || self.rounds.load(Ordering::SeqCst);
+        // Whoever looks at the pages does so still.
+        let all = rounds() + 2;
         loop {
             let stats = self.node.stats().await;
             let held = [
@@ -266,6 +273,7 @@ impl Storm {
                 stats.quarantined_pages,
                 self.canary.out() as u64,
                 self.rooms.load(Ordering::SeqCst) as u64,
+                all.saturating_sub(rounds()),
             ];
             if held.iter().all(|n| *n == 0) {
                 if stats.stray_witnesses + stats.panicked > 0 {

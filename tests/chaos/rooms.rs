@@ -1,6 +1,6 @@
 //! The rooms of a node of the storm: what it receives, what it sends, and which ends are honest.
 
-use super::canary::{Of, Use};
+use super::canary::{Of, Use, Wire};
 use super::node::{Storm, kind, lock};
 use super::rng::Rng;
 use super::seat::{MOST, OUTCOME};
@@ -94,7 +94,9 @@ impl Storm {
             place: 0,
         };
         let n = 1 + rng.below(MOST) as usize;
-        let lease = self.canary.take(Use::Destination, n, of)?;
+        let lease = self
+            .canary
+            .take(Use::Destination, n, of, &Wire::from(peer))?;
         let room = self.node.receive(RoomId(id)).attempt(attempt).from(peer);
         let room = room.checksum(rng.percent(20)).into(lease).start();
         let room = match room.await {
@@ -227,7 +229,10 @@ impl Storm {
         };
         let of = Of { id, attempt, place };
         let lease = loop {
-            match self.canary.take(Use::Source, n as usize, of) {
+            match self
+                .canary
+                .take(Use::Source, n as usize, of, &Wire::default())
+            {
                 Some(lease) => break lease,
                 None => tokio::time::sleep(Duration::from_millis(2)).await,
             }

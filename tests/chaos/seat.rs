@@ -25,6 +25,8 @@ pub(crate) struct Seat {
     /// It shares its memory with others that do.
     pub(crate) shared: bool,
     pub(crate) seed: u64,
+    /// Bits may be changed between it and others.
+    pub(crate) flips: bool,
     /// What its lanes do wrong on purpose.
     pub(crate) plant: Option<Plant>,
 }
@@ -42,8 +44,8 @@ impl Seat {
             Some(Plant::Leak) => "leak",
         };
         format!(
-            "{} {} {} {} {} {plant}",
-            self.index, self.life, self.listen, self.shared, self.seed
+            "{} {} {} {} {} {} {plant}",
+            self.index, self.life, self.listen, self.shared, self.seed, self.flips
         )
     }
 
@@ -55,7 +57,8 @@ impl Seat {
             listen: words[2].to_owned(),
             shared: words[3] == "true",
             seed: words[4].parse().unwrap(),
-            plant: match words[5] {
+            flips: words[5] == "true",
+            plant: match words[6] {
                 "late" => Some(Plant::LateWrite),
                 "torn" => Some(Plant::TornRead),
                 "leak" => Some(Plant::Leak),

@@ -88,12 +88,21 @@ pub(crate) struct Place {
     done: [BTreeSet<String>; 2],
 }
 
+fn counted(tally: &str, what: &str) -> u64 {
+    let entries = tally.split(' ').filter_map(|e| e.split_once('='));
+    let mut n = entries.filter(|(name, _)| *name == what);
+    n.next().map_or(0, |(_, n)| n.parse().unwrap())
+}
+
+/// Pages that were looked at.
+fn looked(tally: &str) -> u64 {
+    counted(tally, "looked")
+}
+
 impl Place {
     /// How many of these its present life has counted.
     pub(crate) fn counted(&self, what: &str) -> u64 {
-        let entries = self.tally.split(' ').filter_map(|e| e.split_once('='));
-        let mut n = entries.filter(|(name, _)| *name == what);
-        n.next().map_or(0, |(_, n)| n.parse().unwrap())
+        counted(&self.tally, what)
     }
 
     /// Hears what it says is wrong, and what it has counted.
@@ -102,7 +111,14 @@ impl Place {
             return;
         };
         report.wrong.extend(process.said("@wrong"));
-        if let Some(tally) = process.said("@tally").pop() {
+        for tally in process.said("@tally") {
+            // Said by who looks, each time that it has.
+            let before = looked(&self.tally);
+            if looked(&tally) <= before {
+                let name = self.seat.name();
+                let wrong = format!("{name} no longer looks at its pages: {before}, then {tally}");
+                report.wrong.push(wrong);
+            }
             self.tally = tally;
         }
         for end in process.said("@end") {
@@ -191,6 +207,7 @@ impl Storm {
                     listen: "tcp://127.0.0.1:0".into(),
                     shared: *shared,
                     seed: plan.seed,
+                    flips: plan.faults,
                     plant: plan.plant.filter(|_| index == 0),
                 },
                 process: None,
