@@ -140,6 +140,46 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
+/// Whether it has a test of this name: a function with that attribute, or one that a macro makes a test of.
+fn has_test(text: &str, test: &str) -> bool {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let begin = format!("fn {test}(");
+    let marked = (0..lines.len()).any(|at| {
+        let line = lines[at].strip_prefix("async ").unwrap_or(lines[at]);
+        let is = line.starts_with(&begin);
+        let above = lines[..at].iter().rev();
+        let mut above = above.take_while(|l| l.starts_with("#[") || l.starts_with("//"));
+        is && above.any(|l| l.starts_with("#[test]") || l.starts_with("#[tokio::test"))
+    });
+    // Behind the macro's name, to its end.
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let macros = text.split("\nover_").skip(1);
+    let mut made = macros.filter_map(|rest| Some(rest.split_once("!(")?.1.split_once(");")?.0));
+    marked || made.any(|names| names.split(|c| !is_word(c)).any(|name| name == test))
+}
+
+/// Whether each part of a path is a module that is written down somewhere, or that a macro makes.
+fn has_modules<'a>(path: &str, texts: impl Iterator<Item = &'a String> + Clone) -> bool {
+    path.split("::").all(|part| {
+        let written = [format!("mod {part} {{"), format!("over_each!(@ {part} ")];
+        texts
+            .clone()
+            .any(|text| written.iter().any(|w| text.contains(w)))
+    })
+}
+
+#[test]
+fn a_name_in_a_comment_or_of_a_helper_is_no_test() {
+    let text = "// fn said() {}\nfn helper() {}\n#[test]\n// Why.\nfn one() {}\n\
+                #[tokio::test(flavor = \"multi_thread\")]\nasync fn two() {}\n\
+                over_each!(\n    three,\n);\n/// `fn four(`\n#[test]\nfn other() { fn five() {} }\n";
+    let named = [
+        "said", "helper", "one", "two", "three", "four", "five", "thre",
+    ];
+    let has = named.map(|name| has_test(text, name));
+    assert_eq!(has, [false, false, true, true, true, false, false, false]);
+}
+
 #[test]
 fn scenarios_table_names_existing_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -153,7 +193,6 @@ fn scenarios_table_names_existing_tests() {
         let name = file.strip_prefix(root).unwrap().display().to_string();
         texts.insert(name, std::fs::read_to_string(&file).unwrap());
     }
-    let has = |text: &str, test: &str| text.contains(&format!("fn {test}("));
     let mut rows = Vec::new();
     let mut wrong = Vec::new();
     let mut named = 0;
@@ -170,15 +209,15 @@ fn scenarios_table_names_existing_tests() {
                 Some((file, test)) => {
                     let file = format!("{file}.rs");
                     let of = |(name, text): (&String, &String)| {
-                        (name == &file || name == &format!("tests/{file}")) && has(text, test)
+                        (name == &file || name == &format!("tests/{file}")) && has_test(text, test)
                     };
                     texts.iter().any(of)
                 }
                 None if what.ends_with(".rs") => texts.keys().any(|name| name.ends_with(what)),
                 // A folder, a macro's module, or a test wherever it is.
                 None if what.contains('/') => root.join(what).exists(),
-                None if what.contains("::") => true,
-                None => texts.values().any(|text| has(text, what)),
+                None if what.contains("::") => has_modules(what, texts.values()),
+                None => texts.values().any(|text| has_test(text, what)),
             };
             if !there {
                 wrong.push(what.to_owned());

@@ -156,18 +156,23 @@ async fn an_abort_by_either_side_in_the_middle_of_every_frame_of_data_ends_both(
     }
 }
 
-/// How many frames of the control connection a room takes this way, when nothing happens to it.
-async fn frames_of_a_room(d: &mut Decode, way: Way) -> u64 {
-    let link = control(d.proxy()).await;
-    let before = link.frames(way);
-    let (id, room) = d.receive().await;
-    d.push_all(id).await;
-    assert_eq!(within(room.outcome()).await, Outcome::Done);
-    d.prefill.hears(&format!("@released s {id} 0")).await;
-    let frames = link.frames(way) - before;
-    println!("{way:?}: {frames} frames");
-    assert!(frames >= 2, "{frames}");
-    frames
+/// How many frames of the control connection a room takes this way, at least and at most, when nothing
+/// happens to it: pings count, too, and the slower a room is, the more of them there are.
+async fn frames_of_a_room(d: &mut Decode, way: Way) -> (u64, u64) {
+    let (mut least, mut most) = (u64::MAX, 0);
+    for _ in 0..3 {
+        let link = control(d.proxy()).await;
+        let before = link.frames(way);
+        let (id, room) = d.receive().await;
+        d.push_all(id).await;
+        assert_eq!(within(room.outcome()).await, Outcome::Done);
+        d.prefill.hears(&format!("@released s {id} 0")).await;
+        let frames = link.frames(way) - before;
+        (least, most) = (least.min(frames), most.max(frames));
+    }
+    println!("{way:?}: {least} to {most} frames");
+    assert!(least >= 2, "{least}");
+    (least, most)
 }
 
 /// What happens to a frame of the control connection.
@@ -184,12 +189,13 @@ enum Harm {
 #[tokio::test]
 async fn every_control_frame_may_be_cut_off_lost_or_late_and_the_room_is_done() {
     let mut d = Decode::new(By::Tcp, LONG).await;
-    let mut happened = 0;
     let mut cases = 0;
+    let (mut late, mut stood) = (0, 0);
     for way in [Way::Up, Way::Down] {
-        let frames = frames_of_a_room(&mut d, way).await;
+        let (least, most) = frames_of_a_room(&mut d, way).await;
+        late += least;
         for harm in [Harm::Cut, Harm::Lost, Harm::Late] {
-            for frame in 0..frames {
+            for frame in 0..most {
                 cases += 1;
                 let link = control(d.proxy()).await;
                 match harm {
@@ -207,12 +213,12 @@ async fn every_control_frame_may_be_cut_off_lost_or_late_and_the_room_is_done() 
                     until("it stands, or is done", stands).await;
                     settle(&[&d.side.node]).await;
                     d.prefill.ask("ping", "@pong").await;
-                    happened += u64::from(link.has_acted(way));
+                    stood += u64::from(link.has_acted(way));
                     link.heal();
                 } else {
                     // A ping is a frame, too: some frame will come.
                     until("it has happened", || link.has_acted(way) || !link.is_open()).await;
-                    happened += 1;
+                    assert!(link.has_acted(way), "{way:?} {harm:?} {frame}");
                 }
                 assert_eq!(
                     within(room.outcome()).await,
@@ -225,7 +231,8 @@ async fn every_control_frame_may_be_cut_off_lost_or_late_and_the_room_is_done() 
         }
     }
     // How many frames are taken together may differ from room to room.
-    assert!(happened * 10 >= cases * 8, "{happened} of {cases}");
+    println!("{stood} of {late} were late");
+    assert!(stood * 10 >= late * 8, "{stood} of {late}");
     let stats = d.side.node.stats().await;
     assert_eq!(stats.sessions_opened, 1, "{stats:?}");
     assert!(stats.sessions_resumed >= cases / 2, "{stats:?}");
@@ -236,7 +243,7 @@ async fn an_abort_by_either_side_behind_every_control_frame_ends_both() {
     let mut d = Decode::new(By::Tcp, LONG).await;
     let mut mixed = Vec::new();
     for way in [Way::Up, Way::Down] {
-        for frame in 0..frames_of_a_room(&mut d, way).await {
+        for frame in 0..frames_of_a_room(&mut d, way).await.1 {
             for who in [Who::Decode, Who::Prefill] {
                 let link = hold(d.proxy(), way, frame).await;
                 let (id, room) = d.receive().await;
@@ -342,7 +349,7 @@ async fn either_side_may_be_killed_behind_every_control_frame() {
     let mut d = Decode::new(By::Tcp, SHORT).await;
     let mut p = Prefill::new(By::Tcp, SHORT).await;
     for way in [Way::Up, Way::Down] {
-        for frame in 0..frames_of_a_room(&mut d, way).await {
+        for frame in 0..frames_of_a_room(&mut d, way).await.1 {
             let link = hold(d.proxy(), way, frame).await;
             let (id, room) = d.receive().await;
             d.push_all(id).await;
@@ -365,10 +372,15 @@ async fn either_side_may_be_killed_behind_every_control_frame() {
             p.kill_decode();
             // If its claim never came, nobody's death ends it.
             settle(&[&p.side.node]).await;
-            if room.poll().state == kvroom::StateName::Registered {
+            let alone = room.poll().state == kvroom::StateName::Registered;
+            if alone {
                 room.abort("nobody came");
             }
-            within(room.outcome()).await;
+            match within(room.outcome()).await {
+                Outcome::Done => assert!(!alone, "{way:?} {frame}"),
+                Outcome::Aborted(why) if alone => assert_eq!(why.code, Code::Requested, "{why}"),
+                lost => is_lost(&lost),
+            }
             for chunk in chunks {
                 assert!(within(chunk.released()).await.is_some());
             }

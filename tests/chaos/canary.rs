@@ -7,8 +7,9 @@
 //!
 //! Rules:
 //! - a page that came back holds its new canary, and nothing else, until it is taken again;
-//! - a destination page holds its own poison, its own room's bytes, or the zeros of a frame that its
-//!   sender declared void; of a room that is Done, its room's bytes and nothing else;
+//! - a destination page holds its own poison or its own room's bytes; over sockets also the zeros of a frame
+//!   that its sender declared void, and a bit that was changed, where that is done; of a room that is Done,
+//!   its room's bytes and nothing else;
 //! - a source page holds its room's bytes as long as it is out;
 //! - no two stamps of a run are equal, whatever node, life, room, attempt or page they are of; so that
 //!   whatever is out of its place is recognised, byte by byte;
@@ -18,7 +19,7 @@
 
 use crate::common::process::stamp_of;
 use crate::common::{LAYERS, word};
-use kvroom::{Pool, ReadLease, WriteLease};
+use kvroom::{Fabric, Peer, Pool, ReadLease, WriteLease};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -36,6 +37,37 @@ struct Page {
     own: Vec<u8>,
     /// What a destination page held before its room.
     poison: Vec<u8>,
+    wire: Wire,
+}
+
+/// Where the bytes of a destination page come from.
+#[derive(Clone, Default)]
+pub(crate) struct Wire {
+    peer: Option<Peer>,
+    /// They came over sockets when the room began.
+    sockets: bool,
+}
+
+impl Wire {
+    pub(crate) fn from(peer: &Peer) -> Wire {
+        Wire {
+            sockets: peer.fabric() != Some(Fabric::Shm),
+            peer: Some(peer.clone()),
+        }
+    }
+
+    /// They come over sockets, or may: of a session that began later.
+    fn is_sockets(&self) -> bool {
+        let now = |peer: &Peer| peer.fabric() != Some(Fabric::Shm);
+        self.sockets || self.peer.as_ref().is_some_and(now)
+    }
+}
+
+/// What else than poison and its room's bytes a page may hold.
+#[derive(Clone, Copy, Default)]
+struct May {
+    zeros: bool,
+    bit: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +91,8 @@ pub(crate) struct Canary {
     free: [Mutex<Vec<u32>>; 2],
     /// Of this life of this node.
     base: u64,
+    /// Bits are changed on their way.
+    flips: bool,
     stamps: AtomicU64,
     looked_at: AtomicU64,
     found: Mutex<Vec<String>>,
@@ -70,7 +104,7 @@ const POISON: u64 = 1 << 63;
 impl Canary {
     /// Takes the whole pool over. `base` differs between all lives of all nodes of a run, and is less
     /// than 2^20.
-    pub(crate) fn new(pool: Pool, base: u64) -> Canary {
+    pub(crate) fn new(pool: Pool, base: u64, flips: bool) -> Canary {
         let all: Vec<u32> = (0..pool.layout().pages).collect();
         let (destinations, sources) = all.split_at(all.len() / 2);
         let canary = Canary {
@@ -80,6 +114,7 @@ impl Canary {
                 Mutex::new(sources.to_vec()),
             ],
             base: base << 40,
+            flips,
             stamps: AtomicU64::new(1),
             looked_at: AtomicU64::new(0),
             found: Mutex::default(),
@@ -93,7 +128,7 @@ impl Canary {
     }
 
     /// So many pages for pages `first..` of a room, filled; nothing if not as many are free.
-    pub(crate) fn take(&self, kind: Use, n: usize, first: Of) -> Option<WriteLease> {
+    pub(crate) fn take(&self, kind: Use, n: usize, first: Of, wire: &Wire) -> Option<WriteLease> {
         let Of { id, attempt, .. } = first;
         let pages: Vec<u32> = {
             let mut free = lock(&self.free[kind as usize]);
@@ -127,6 +162,7 @@ impl Canary {
                 }
             }
             record.own = own;
+            record.wire = wire.clone();
         }
         Some(lease)
     }
@@ -237,7 +273,12 @@ impl Canary {
                 Is::Destination(_) if !done => Some(&record.poison[of_layer]),
                 _ => None,
             };
-            if let Some((at, n)) = strange(&bytes, own, poison) {
+            let sockets = record.wire.is_sockets();
+            let may = May {
+                zeros: sockets,
+                bit: sockets && self.flips,
+            };
+            if let Some((at, n)) = strange(&bytes, own, poison, may) {
                 let done = if done { ", done" } else { "" };
                 let (first, is) = (bytes[at], record.is);
                 self.note(format!(
@@ -255,6 +296,7 @@ impl Page {
             is: Is::Free,
             own: Vec::new(),
             poison: Vec::new(),
+            wire: Wire::default(),
         }
     }
 }
@@ -269,7 +311,7 @@ fn fill(lease: &mut WriteLease, index: usize, bytes: &[u8]) {
 /// The first byte that is of neither, and how many such there are. A stream may be cut anywhere,
 /// what its sender declared void comes as zeros, and a bit that was changed on its way is found out when
 /// the rest of the frame has come: such pages are its room's, and it is not done.
-fn strange(bytes: &[u8], own: &[u8], poison: Option<&[u8]>) -> Option<(usize, usize)> {
+fn strange(bytes: &[u8], own: &[u8], poison: Option<&[u8]>, may: May) -> Option<(usize, usize)> {
     const BLOCK: usize = 64;
     let mut first = None;
     let (mut n, mut bits) = (0, 0);
@@ -280,15 +322,15 @@ fn strange(bytes: &[u8], own: &[u8], poison: Option<&[u8]>) -> Option<(usize, us
             continue;
         }
         for (at, byte) in here.zip(part) {
-            let may = *byte == own[at] || poison.is_some_and(|p| *byte == p[at] || *byte == 0);
-            if !may {
+            let void = may.zeros && *byte == 0;
+            if *byte != own[at] && !poison.is_some_and(|p| *byte == p[at] || void) {
                 first.get_or_insert(at);
                 n += 1;
                 bits += (*byte ^ own[at]).count_ones();
             }
         }
     }
-    if poison.is_some() && bits == 1 {
+    if may.bit && poison.is_some() && bits == 1 {
         return None;
     }
     first.map(|first| (first, n))

@@ -103,7 +103,82 @@ pub(crate) enum Undo {
     Limits(usize, u64),
 }
 
+/// A fault that strikes when something comes, and until then has not happened.
+pub(crate) struct Armed {
+    pub(crate) fault: Fault,
+    sign: Sign,
+    /// How often it had been seen before.
+    before: u64,
+}
+
+/// What shows that it has happened.
+enum Sign {
+    /// A byte that was changed has gone on.
+    Flipped(Link, Way),
+    /// The connection was reset at the number of bytes.
+    WasReset(Link, Way),
+    /// A connection of this pair was refused.
+    Refused(usize),
+    /// In this life of a node, somebody tried to connect to it, or it to somebody, in vain.
+    Tried(usize, u64),
+}
+
 impl Storm {
+    /// Counts those that have happened. Those that no longer can go to the end of the deck.
+    pub(crate) fn count_armed(&mut self) {
+        for armed in std::mem::take(&mut self.armed) {
+            // In this order: what happens in between has happened.
+            let waits = self.waits(&armed.sign);
+            if self.seen(&armed.sign) > armed.before {
+                self.count(armed.fault);
+            } else if waits {
+                self.armed.push(armed);
+            } else {
+                self.deck.insert(0, armed.fault);
+            }
+        }
+    }
+
+    fn arm(&mut self, fault: Fault, sign: Sign) {
+        let before = self.seen(&sign);
+        self.armed.push(Armed {
+            fault,
+            sign,
+            before,
+        });
+    }
+
+    fn seen(&self, sign: &Sign) -> u64 {
+        match sign {
+            Sign::Flipped(link, way) => link.flipped(*way),
+            Sign::WasReset(link, way) => link.resets(*way),
+            Sign::Refused(at) => self.between[*at].proxy.refused(),
+            Sign::Tried(..) if !self.waits(sign) => 0,
+            Sign::Tried(at, _) => {
+                let to = self.between.iter().filter(|between| between.low == *at);
+                let to: u64 = to.map(|between| between.proxy.connections()).sum();
+                to + self.places[*at].counted("not_connected")
+            }
+        }
+    }
+
+    fn waits(&self, sign: &Sign) -> bool {
+        match sign {
+            Sign::Flipped(link, way) | Sign::WasReset(link, way) => {
+                link.is_open() && link.is_armed(*way)
+            }
+            Sign::Refused(at) => self.between[*at].proxy.refuses(),
+            Sign::Tried(at, life) => {
+                let place = &self.places[*at];
+                place.seat.life == *life && place.process.is_some() && place.limited
+            }
+        }
+    }
+
+    fn count(&mut self, fault: Fault) {
+        *self.report.faults.entry(fault.name()).or_default() += 1;
+    }
+
     /// Does it somewhere, if it can be done there now.
     pub(crate) async fn strike(&mut self, fault: Fault) -> bool {
         let struck = match fault {
@@ -115,8 +190,9 @@ impl Storm {
             | Fault::Hold => self.strike_process(fault).await,
             _ => self.strike_between(fault),
         };
-        if struck {
-            *self.report.faults.entry(fault.name()).or_default() += 1;
+        let waits = [Fault::ResetSoon, Fault::Flip, Fault::Refuse, Fault::Files];
+        if struck && !waits.contains(&fault) {
+            self.count(fault);
         }
         struck
     }
@@ -146,13 +222,15 @@ impl Storm {
         match fault {
             Fault::Reset => proxy.reset(),
             Fault::ResetSoon => {
-                let link = self.rng.pick(&open);
+                let link = self.rng.pick(&open).clone();
+                self.arm(fault, Sign::WasReset(link.clone(), way));
                 link.after_more(way, bytes % 700, Act::Reset);
             }
             Fault::HalfClose => self.rng.pick(&open).now(way, Act::HalfClose),
             Fault::Flip => {
                 let bit = 1 << self.rng.below(8);
-                let link = self.rng.pick(&open);
+                let link = self.rng.pick(&open).clone();
+                self.arm(fault, Sign::Flipped(link.clone(), way));
                 link.after_more(way, bytes % 5_000, Act::Flip(bit));
             }
             Fault::HoleOneWay => {
@@ -182,6 +260,7 @@ impl Storm {
                 proxy.refuse(true);
                 proxy.reset();
                 self.undo.push(later(Undo::Accept(at)));
+                self.arm(fault, Sign::Refused(at));
             }
             Fault::Kill
             | Fault::Stop
@@ -201,6 +280,7 @@ impl Storm {
         let long = now + self.long();
         let soon = now + Duration::from_millis(self.rng.below(400));
         let (pieces, held) = (self.rng.below(3), 300 + self.rng.below(500));
+        let has_network = self.between.iter().any(|b| b.low == at || b.high == at);
         let place = &mut self.places[at];
         let (Some(process), life) = (&mut place.process, place.seat.life) else {
             return false;
@@ -208,7 +288,8 @@ impl Storm {
         match fault {
             Fault::Kill => {
                 process.kill();
-                self.report.wrong.extend(process.said("@wrong"));
+                process.last_words().await;
+                place.hear(&mut self.report);
                 place.process = None;
                 self.undo.push((soon, Undo::Start(at)));
             }
@@ -217,11 +298,16 @@ impl Storm {
                 place.stopped = true;
                 self.undo.push((long, Undo::GoOn(at, life)));
             }
-            Fault::Files if !place.stopped && !place.limited => {
+            Fault::Files if !place.stopped && !place.limited && has_network => {
                 // Fewer than it has: none is taken away, and no new one is given.
                 limit(process.pid(), "--nofile=3:");
                 place.limited = true;
                 self.undo.push((long, Undo::Limits(at, life)));
+                let said = process.ask("no-file", "@no-file").await;
+                if said[1] != "refused" {
+                    self.report.wrong.push(said.join(" "));
+                }
+                self.arm(fault, Sign::Tried(at, life));
                 for between in &self.between {
                     if between.low == at || between.high == at {
                         between.proxy.reset();

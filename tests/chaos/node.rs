@@ -9,10 +9,13 @@
 //! | `hold PIECES MS` | the lane that begins the piece after so many stays inside its gate so long | |
 //! | `fresh NAME` | receives a room from that peer | `@fresh NAME done`, `@fresh NAME WHY` |
 //! | `no-fit BYTES` | tries to add pools that do not fit | `@no-fit refused`, `@no-fit WHAT` |
+//! | `no-file` | tries to open a file | `@no-file refused`, `@no-file opened` |
 //! | `free MS` | waits until everything is back and quiet, so long at most | `@free TALLY`, `@stuck WHY` |
-//! | `bye` | shuts the node down | `@bye DRAINED` |
+//! | `bye` | shuts the node down, and looks at all pages | `@bye DRAINED` |
+//! | `look` | looks at all pages | `@looked` |
 //!
-//! What is wrong it says at once, `@wrong WHAT`, and all the time what it has counted, `@tally TALLY`.
+//! What is wrong it says at once, `@wrong WHAT`, and all the time what it has counted, `@tally TALLY`. Of
+//! each room that is Done it says so, `@end s|r ID.ATTEMPT`: what is for its sender must be for its receiver.
 
 use super::canary::Canary;
 use super::rooms::FRESH;
@@ -23,7 +26,7 @@ use kvroom::actors::copy::plant::Brake;
 use kvroom::{Code, Node, Outcome, Peer, PeerState, Pool, PoolLayout, Reason, Which};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -45,6 +48,9 @@ pub(crate) struct Storm {
     /// Rooms that are not over, of both roles.
     pub(crate) rooms: AtomicUsize,
     pub(crate) count: Mutex<u64>,
+    looks: Mutex<()>,
+    /// How often who looks at all pages all the time has done so.
+    rounds: AtomicU64,
     tally: Mutex<BTreeMap<String, u64>>,
     dials: Mutex<BTreeMap<String, String>>,
     pub(crate) from: Mutex<BTreeMap<String, usize>>,
@@ -53,11 +59,13 @@ pub(crate) struct Storm {
 async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
     let (node, pool, brake) = seat.start().await;
     let storm = Arc::new(Storm {
-        canary: Canary::new(pool, seat.index << 12 | seat.life),
+        canary: Canary::new(pool, seat.index << 12 | seat.life, seat.flips),
         seat: seat.clone(),
         calm: AtomicBool::new(false),
         rooms: AtomicUsize::new(0),
         count: Mutex::new(0),
+        looks: Mutex::default(),
+        rounds: AtomicU64::new(0),
         tally: Mutex::default(),
         dials: Mutex::default(),
         from: Mutex::default(),
@@ -67,8 +75,8 @@ async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
     let looks = Arc::clone(&storm);
     std::thread::spawn(move || {
         loop {
-            looks.canary.scan();
-            looks.tell();
+            looks.look();
+            looks.rounds.fetch_add(1, Ordering::SeqCst);
             // Often: whoever is killed says nothing more.
             say(format_args!("tally {}", looks.tally()));
             std::thread::sleep(Duration::from_millis(20));
@@ -103,19 +111,46 @@ async fn play(seat: &Seat, mut told: UnboundedReceiver<String>) {
                 "no-fit {}",
                 storm.no_fit(words[1].parse().unwrap())
             )),
+            "no-file" => {
+                let file = std::fs::File::open("/proc/self/stat");
+                let said = file.map_or("refused", |_| "opened");
+                say(format_args!("no-file {said}"));
+            }
             "free" => {
                 storm
                     .free(Duration::from_millis(words[1].parse().unwrap()))
                     .await
             }
-            "bye" => say(format_args!("bye {}", storm.node.shutdown().await.drained)),
+            "bye" => {
+                let drained = storm.node.shutdown().await.drained;
+                storm.look();
+                say(format_args!("bye {drained}"));
+            }
+            "look" => {
+                storm.look();
+                say("looked");
+            }
             other => panic!("told {other:?}"),
         }
     }
 }
 
 impl Storm {
-    fn tell(&self) {
+    /// Looks at all pages, and has said what is wrong when it returns.
+    fn look(&self) {
+        // Whoever comes second may find nothing while the first one is about to say it.
+        let _one = lock(&self.looks);
+        self.canary.scan();
+        self.tell_found();
+    }
+
+    /// Says what was found wrong.
+    pub(crate) fn tell(&self) {
+        let _one = lock(&self.looks);
+        self.tell_found();
+    }
+
+    fn tell_found(&self) {
         for wrong in self.canary.found() {
             say(format_args!("wrong {} {wrong}", self.node.name()));
         }
@@ -223,6 +258,9 @@ impl Storm {
     /// Says when everything is back, or what is not.
     async fn free(&self, patience: Duration) {
         let begun = Instant::now();
+        let rounds = || self.rounds.load(Ordering::SeqCst);
+        // Whoever looks at the pages does so still.
+        let all = rounds() + 2;
         loop {
             let stats = self.node.stats().await;
             let held = [
@@ -235,13 +273,13 @@ impl Storm {
                 stats.quarantined_pages,
                 self.canary.out() as u64,
                 self.rooms.load(Ordering::SeqCst) as u64,
+                all.saturating_sub(rounds()),
             ];
             if held.iter().all(|n| *n == 0) {
                 if stats.stray_witnesses + stats.panicked > 0 {
                     self.canary.note(format!("stray or panicked: {stats:?}"));
                 }
-                self.canary.scan();
-                self.tell();
+                self.look();
                 self.add_n("resumed", stats.sessions_resumed);
                 self.add_n("lost", stats.transports_lost);
                 self.add_n("quarantined", stats.rooms_quarantined);

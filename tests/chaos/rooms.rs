@@ -1,20 +1,29 @@
 //! The rooms of a node of the storm: what it receives, what it sends, and which ends are honest.
 
-use super::canary::{Of, Use};
+use super::canary::{Of, Use, Wire};
 use super::node::{Storm, kind, lock};
 use super::rng::Rng;
-use super::seat::MOST;
+use super::seat::{MOST, OUTCOME};
 use crate::common::TOKENS;
+use crate::common::process::say;
 use kvroom::{Chunk, Code, EarlyClaim, Outcome, Peer, RoomId, SendRoom};
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Rooms from one peer at once. More than its credit, so that some wait for that.
 const AT_ONCE: usize = 4;
 /// Rooms with this bit are not ended early.
 pub(crate) const FRESH: u64 = 1 << 50;
+
+/// The bits of a room's id that say which life of which node receives it.
+pub(crate) const LIFE: u64 = FRESH - (1 << 32);
+
+/// So much later than its deadline may the end of a room come: its process may be stopped at that moment
+/// for two seconds, and be slow.
+const LATE: Duration = Duration::from_secs(2 + 4);
 
 /// Ends that these faults can have. No other code is an honest end here.
 const MAY_BE: [Code; 13] = [
@@ -49,6 +58,7 @@ impl Storm {
         }
     }
 
+    /// Of a life of a node, no room of which has had it before.
     pub(crate) fn next_id(&self) -> u64 {
         let mut count = lock(&self.count);
         *count += 1;
@@ -84,7 +94,9 @@ impl Storm {
             place: 0,
         };
         let n = 1 + rng.below(MOST) as usize;
-        let lease = self.canary.take(Use::Destination, n, of)?;
+        let lease = self
+            .canary
+            .take(Use::Destination, n, of, &Wire::from(peer))?;
         let room = self.node.receive(RoomId(id)).attempt(attempt).from(peer);
         let room = room.checksum(rng.percent(20)).into(lease).start();
         let room = match room.await {
@@ -97,6 +109,7 @@ impl Storm {
                 return None;
             }
         };
+        let begun = Instant::now();
         // Some leave at once, some when it takes too long: then somebody is in the middle of it.
         let patience = match rng.below(100) {
             _ if fresh => None,
@@ -111,7 +124,10 @@ impl Storm {
         {
             room.abort("the user left");
         }
-        let outcome = room.outcome().await;
+        let outcome = self.in_time(begun, id, attempt, room.outcome()).await;
+        if outcome == Outcome::Done {
+            say(format_args!("end r {id}.{attempt}"));
+        }
         let again = outcome != Outcome::Done && attempt < 2 && rng.percent(50);
         if again && !fresh && !self.calm.load(Ordering::SeqCst) && peer.is_up().is_ok() {
             // At once, whatever becomes of the memory of this one.
@@ -163,6 +179,7 @@ impl Storm {
                 return None;
             }
         };
+        let begun = Instant::now();
         let early = (id & FRESH == 0).then(|| rng.below(100));
         let (mut place, total) = (0, claim.pages);
         while place < total {
@@ -186,7 +203,10 @@ impl Storm {
             place += n;
         }
         let _ = room.finish(total * TOKENS, None);
-        let outcome = room.outcome().await;
+        let outcome = self.in_time(begun, id, attempt, room.outcome()).await;
+        if outcome == Outcome::Done {
+            say(format_args!("end s {id}.{attempt}"));
+        }
         let back = room.released().await;
         self.look_at_end(&back.outcome, &outcome, id, attempt);
         for lease in back.leases {
@@ -209,7 +229,10 @@ impl Storm {
         };
         let of = Of { id, attempt, place };
         let lease = loop {
-            match self.canary.take(Use::Source, n as usize, of) {
+            match self
+                .canary
+                .take(Use::Source, n as usize, of, &Wire::default())
+            {
                 Some(lease) => break lease,
                 None => tokio::time::sleep(Duration::from_millis(2)).await,
             }
@@ -238,6 +261,27 @@ impl Storm {
                 false
             }
         }
+    }
+
+    /// The end of a room that began then: its deadline brings it at the latest.
+    async fn in_time(
+        &self,
+        begun: Instant,
+        id: u64,
+        attempt: u32,
+        outcome: impl Future<Output = Outcome>,
+    ) -> Outcome {
+        let mut outcome = pin!(outcome);
+        let late = begun + OUTCOME + LATE;
+        if let Ok(outcome) = tokio::time::timeout_at(late.into(), &mut outcome).await {
+            return outcome;
+        }
+        self.canary.note(format!(
+            "room {id}.{attempt} had no outcome {:?} after its start; its deadline is {OUTCOME:?}",
+            begun.elapsed()
+        ));
+        self.tell();
+        outcome.await
     }
 
     fn look_at_end(&self, back: &Outcome, said: &Outcome, id: u64, attempt: u32) {

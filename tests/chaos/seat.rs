@@ -1,14 +1,17 @@
 //! What a node of the storm is started with.
 
 use crate::common::kv;
+use crate::common::process::start_at;
 use kvroom::actors::copy::plant::{Brake, Plant};
-use kvroom::{Deadlines, Limits, Net, Node, Pool};
+use kvroom::{Deadlines, Limits, Net, Node, NodeBuilder, Pool};
 use std::time::Duration;
 
 /// Bytes of a page in one layer; a room has up to [`MOST`] of them.
 const PAGE: u64 = 16 << 10;
 pub(crate) const MOST: u64 = 6;
 const PAGES: u32 = 64;
+/// A room has its outcome in this time.
+pub(crate) const OUTCOME: Duration = Duration::from_secs(8);
 /// A session that is lost is noticed in this time.
 const LIVENESS: Duration = Duration::from_millis(1_000);
 
@@ -22,6 +25,8 @@ pub(crate) struct Seat {
     /// It shares its memory with others that do.
     pub(crate) shared: bool,
     pub(crate) seed: u64,
+    /// Bits may be changed between it and others.
+    pub(crate) flips: bool,
     /// What its lanes do wrong on purpose.
     pub(crate) plant: Option<Plant>,
 }
@@ -39,8 +44,8 @@ impl Seat {
             Some(Plant::Leak) => "leak",
         };
         format!(
-            "{} {} {} {} {} {plant}",
-            self.index, self.life, self.listen, self.shared, self.seed
+            "{} {} {} {} {} {} {plant}",
+            self.index, self.life, self.listen, self.shared, self.seed, self.flips
         )
     }
 
@@ -52,7 +57,8 @@ impl Seat {
             listen: words[2].to_owned(),
             shared: words[3] == "true",
             seed: words[4].parse().unwrap(),
-            plant: match words[5] {
+            flips: words[5] == "true",
+            plant: match words[6] {
                 "late" => Some(Plant::LateWrite),
                 "torn" => Some(Plant::TornRead),
                 "leak" => Some(Plant::Leak),
@@ -68,18 +74,21 @@ impl Seat {
             false => Pool::owned(kv(PAGES, PAGE)),
         };
         let pool = pool.unwrap();
-        let (plant, net) = (
-            self.plant,
-            Net {
-                listen: vec![self.listen.clone()],
-                // Every changed bit is found.
-                payload_crc: true,
-                shm: self.shared,
-                ..Net::default()
-            },
-        );
         let brake = Brake::default();
-        let node = Node::builder(&self.name())
+        let node = start_at(|| self.builder(&pool, &brake)).await;
+        (node, pool, brake)
+    }
+
+    fn builder(&self, pool: &Pool, brake: &Brake) -> NodeBuilder {
+        let (plant, brake) = (self.plant, brake.clone());
+        let net = Net {
+            listen: vec![self.listen.clone()],
+            // Every changed bit is found.
+            payload_crc: true,
+            shm: self.shared,
+            ..Net::default()
+        };
+        Node::builder(&self.name())
             .net(net)
             .pool(pool.clone())
             .shards(1 + self.index as usize % 2)
@@ -93,7 +102,7 @@ impl Seat {
                 ..Limits::default()
             })
             .deadlines(Deadlines {
-                outcome: Some(Duration::from_secs(8)),
+                outcome: Some(OUTCOME),
                 stall: Duration::from_secs(4),
                 drain: Duration::from_millis(500),
                 early_claim: Duration::from_secs(3),
@@ -107,9 +116,7 @@ impl Seat {
             })
             .configure(|config| {
                 config.plant = plant;
-                config.brake = Some(brake.clone());
+                config.brake = Some(brake);
             })
-            .start();
-        (node.await.unwrap(), pool, brake)
     }
 }

@@ -11,15 +11,16 @@
 //! Faults come from a seed and are taken back some time later. In the end everything is healed; then a
 //! fresh room of each pair and direction must be Done, and nothing may be left behind.
 
-use super::fault::{Fault, KINDS, Undo};
+use super::fault::{Armed, Fault, KINDS, Undo};
 use super::node::VARIABLE;
 use super::rng::Rng;
+use super::rooms::LIFE;
 use super::seat::Seat;
 use crate::common::PATIENCE;
 use crate::common::process::Other;
 use crate::common::proxy::{Act, Proxy, Way};
 use kvroom::actors::copy::plant::Plant;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 pub(crate) const PLAYER: &str = "plays_a_node_of_the_storm_when_told_to";
@@ -49,6 +50,11 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// How many of these the nodes counted.
+    pub(crate) fn n(&self, what: &str) -> u64 {
+        self.tally.get(what).copied().unwrap_or(0)
+    }
+
     /// What another one counted, too.
     pub(crate) fn add(&mut self, other: Report) {
         for (what, n) in other.tally {
@@ -78,6 +84,49 @@ pub(crate) struct Place {
     pub(crate) stopped: bool,
     /// Its limits are lowered.
     pub(crate) limited: bool,
+    /// Rooms that were Done as it said in all its lives: those that it sent, those that it received.
+    done: [BTreeSet<String>; 2],
+}
+
+fn counted(tally: &str, what: &str) -> u64 {
+    let entries = tally.split(' ').filter_map(|e| e.split_once('='));
+    let mut n = entries.filter(|(name, _)| *name == what);
+    n.next().map_or(0, |(_, n)| n.parse().unwrap())
+}
+
+/// Pages that were looked at.
+fn looked(tally: &str) -> u64 {
+    counted(tally, "looked")
+}
+
+impl Place {
+    /// How many of these its present life has counted.
+    pub(crate) fn counted(&self, what: &str) -> u64 {
+        counted(&self.tally, what)
+    }
+
+    /// Hears what it says is wrong, and what it has counted.
+    pub(crate) fn hear(&mut self, report: &mut Report) {
+        let Some(process) = &mut self.process else {
+            return;
+        };
+        report.wrong.extend(process.said("@wrong"));
+        for tally in process.said("@tally") {
+            // Said by who looks, each time that it has.
+            let before = looked(&self.tally);
+            if looked(&tally) <= before {
+                let name = self.seat.name();
+                let wrong = format!("{name} no longer looks at its pages: {before}, then {tally}");
+                report.wrong.push(wrong);
+            }
+            self.tally = tally;
+        }
+        for end in process.said("@end") {
+            let words: Vec<&str> = end.split(' ').collect();
+            let done = &mut self.done[usize::from(words[1] == "r")];
+            done.insert(words[2].to_owned());
+        }
+    }
 }
 
 /// What is between two nodes that do not share memory. The later one dials through it.
@@ -92,34 +141,45 @@ pub(crate) struct Storm {
     pub(crate) places: Vec<Place>,
     pub(crate) between: Vec<Between>,
     pub(crate) undo: Vec<(Instant, Undo)>,
+    /// The next fault is the last of these.
+    pub(crate) deck: Vec<Fault>,
+    pub(crate) armed: Vec<Armed>,
     pub(crate) report: Report,
 }
 
-/// Runs it from start to end. Faults are drawn from the deck; those that could strike nothing go
-/// to its end.
+/// Runs it from start to end. Faults are drawn from the deck; those that could strike nothing, or that
+/// nothing came to be struck by, go to its end.
 pub(crate) async fn run(plan: &Plan, deck: &mut Vec<Fault>) -> Report {
     let mut storm = Storm::start(plan).await;
+    storm.deck = std::mem::take(deck);
     let end = Instant::now() + plan.time;
     let mut next = Instant::now() + Duration::from_millis(300);
     while Instant::now() < end && storm.report.wrong.is_empty() {
+        // Before anything that was armed is taken back.
+        storm.count_armed();
         storm.undo_due(Instant::now()).await;
         if plan.faults && Instant::now() >= next {
-            if deck.is_empty() {
-                deck.extend(KINDS);
-                storm.rng.shuffle(deck);
+            if storm.deck.is_empty() {
+                storm.deck.extend(KINDS);
+                storm.rng.shuffle(&mut storm.deck);
             }
-            if let Some(fault) = deck.pop()
+            if let Some(fault) = storm.deck.pop()
                 && !storm.strike(fault).await
             {
-                deck.insert(0, fault);
+                storm.deck.insert(0, fault);
             }
             // The fewer there are, the more of them one fault strikes.
             let gap = 50 + storm.rng.below(400);
             next = Instant::now() + Duration::from_millis(gap * 4 / storm.places.len() as u64);
         }
-        storm.listen();
+        storm.listen().await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    storm.count_armed();
+    storm
+        .deck
+        .extend(storm.armed.drain(..).map(|armed| armed.fault));
+    *deck = std::mem::take(&mut storm.deck);
     if storm.report.wrong.is_empty() {
         storm.heal().await;
         storm.fresh().await;
@@ -135,6 +195,8 @@ impl Storm {
             places: Vec::new(),
             between: Vec::new(),
             undo: Vec::new(),
+            deck: Vec::new(),
+            armed: Vec::new(),
             report: Report::default(),
         };
         for (index, shared) in (0..).zip(&plan.shared) {
@@ -145,12 +207,14 @@ impl Storm {
                     listen: "tcp://127.0.0.1:0".into(),
                     shared: *shared,
                     seed: plan.seed,
+                    flips: plan.faults,
                     plant: plan.plant.filter(|_| index == 0),
                 },
                 process: None,
                 tally: String::new(),
                 stopped: false,
                 limited: false,
+                done: Default::default(),
             });
             let high = storm.places.len() - 1;
             storm.begin(high).await;
@@ -194,20 +258,24 @@ impl Storm {
     }
 
     /// Hears what the nodes say is wrong, and that none has ended by itself.
-    fn listen(&mut self) {
+    async fn listen(&mut self) {
         for place in &mut self.places {
-            if let Some(process) = &mut place.process {
-                self.report.wrong.extend(process.said("@wrong"));
-                if let Some(tally) = process.said("@tally").pop() {
-                    place.tally = tally;
+            let ended = match &mut place.process {
+                Some(process) => process.has_ended(),
+                None => continue,
+            };
+            if ended {
+                if let Some(process) = &mut place.process {
+                    process.last_words().await;
                 }
-                if process.has_ended() {
-                    let name = place.seat.name();
-                    self.report
-                        .wrong
-                        .push(format!("{name} has ended by itself"));
-                    place.process = None;
-                }
+                let name = place.seat.name();
+                self.report
+                    .wrong
+                    .push(format!("{name} has ended by itself"));
+            }
+            place.hear(&mut self.report);
+            if ended {
+                place.process = None;
             }
         }
         for between in &self.between {
@@ -288,6 +356,36 @@ impl Storm {
                 }
             }
         }
+        // While one stopped, others may still have written.
+        for place in &mut self.places {
+            if let Some(process) = &mut place.process {
+                process.ask("look", "@looked").await;
+            }
+        }
+        self.listen().await;
+        self.compare();
+    }
+
+    /// No room is Done for its sender only, but one whose receiver was killed and may not have said so.
+    fn compare(&mut self) {
+        let mut both = 0;
+        let of = |place: &Place| place.seat.index << 44 | (place.seat.life - 1) << 32;
+        for receiver in &self.places {
+            for room in self.places.iter().flat_map(|sender| &sender.done[0]) {
+                let id: u64 = room.split('.').next().unwrap().parse().unwrap();
+                if id & LIFE != of(receiver) {
+                    continue;
+                }
+                match receiver.done[1].contains(room) {
+                    true => both += 1,
+                    false => {
+                        let wrong = format!("room {room} is Done for its sender only");
+                        self.report.wrong.push(wrong);
+                    }
+                }
+            }
+        }
+        *self.report.tally.entry("both_Done".into()).or_default() += both;
     }
 
     /// What is between two nodes is as it was when they began.

@@ -93,11 +93,11 @@ impl Role {
             "true" => Pool::shared(layout),
             _ => Pool::owned(layout),
         };
-        let (pool, brake) = (pool.unwrap(), brake.clone());
-        let node = Node::builder(words[0])
-            .net(net)
-            .pool(pool.clone())
-            .deadlines(Deadlines {
+        let pool = pool.unwrap();
+        let builder = || {
+            let brake = brake.clone();
+            let node = Node::builder(words[0]).net(net.clone()).pool(pool.clone());
+            node.deadlines(Deadlines {
                 ping: Duration::from_millis(number(5) / 4),
                 liveness: Duration::from_millis(number(5)),
                 resume: Duration::from_millis(number(6)),
@@ -106,14 +106,30 @@ impl Role {
                 ..Deadlines::default()
             })
             .configure(|config| config.brake = Some(brake))
-            .start();
-        let node = node.await.unwrap();
+        };
+        let node = start_at(builder).await;
         let address = node.addresses()[0].clone();
         Side {
             node,
             pool,
             address,
         }
+    }
+}
+
+/// Starts a node at an address that one had before. Somebody else may have its port just now: a connection
+/// that leaves this host takes any that is free.
+pub(crate) async fn start_at(builder: impl Fn() -> kvroom::NodeBuilder) -> Node {
+    let start = Instant::now();
+    loop {
+        match builder().start().await {
+            Ok(node) => return node,
+            Err(why) => {
+                let taken = why.to_string().contains("in use");
+                assert!(taken && start.elapsed() < Duration::from_secs(1), "{why}");
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -253,6 +269,17 @@ impl Other {
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Everything that it said before it ended has been heard.
+    pub(crate) async fn last_words(&mut self) {
+        let all = async {
+            while let Some(line) = self.lines.recv().await {
+                self.heard.push_back(line);
+            }
+        };
+        let heard = tokio::time::timeout(PATIENCE, all).await;
+        assert!(heard.is_ok(), "it has ended, and its output has not");
     }
 
     /// SIGSTOP, and waits until all of it stands.

@@ -147,6 +147,16 @@ impl Proxy {
         self.shared.refused.load(Ordering::SeqCst)
     }
 
+    /// Whether they are now.
+    pub(crate) fn refuses(&self) -> bool {
+        *lock(&self.shared.refusing)
+    }
+
+    /// How many connections ever came and were not refused.
+    pub(crate) fn connections(&self) -> u64 {
+        self.shared.count.load(Ordering::SeqCst) as u64
+    }
+
     /// All connections ever, those that are over among them unless they were forgotten.
     pub(crate) fn links(&self) -> Vec<Link> {
         lock(&self.shared.links).values().cloned().collect()
@@ -228,8 +238,10 @@ struct Flow {
     passed: u64,
     /// Change the next byte.
     flip: u8,
-    /// Bytes that were changed.
+    /// Bytes that were changed and not swallowed.
     flipped: u64,
+    /// Resets at a number of bytes that have happened.
+    resets: u64,
     /// The first bytes that came.
     head: Vec<u8>,
     delay: Duration,
@@ -371,9 +383,20 @@ impl Link {
         self.flow(way).1
     }
 
-    /// Bytes that were changed so far.
+    /// Bytes that were changed so far, and not swallowed.
     pub(crate) fn flipped(&self, way: Way) -> u64 {
         lock(&self.state.ways)[way as usize].flipped
+    }
+
+    /// Resets at a number of bytes that have happened so far: one at most.
+    pub(crate) fn resets(&self, way: Way) -> u64 {
+        lock(&self.state.ways)[way as usize].resets
+    }
+
+    /// Whether something is to happen at a number of bytes, or to the next one.
+    pub(crate) fn is_armed(&self, way: Way) -> bool {
+        let flow = &lock(&self.state.ways)[way as usize];
+        !flow.at.is_empty() || flow.flip != 0
     }
 
     /// The first bytes that came this way, at most [`HEAD`], as they came.
@@ -427,6 +450,7 @@ impl Flow {
             && *first.key() <= self.came
         {
             let act = first.remove();
+            self.resets += u64::from(act == Act::Reset);
             self.act(act);
         }
         while let Some(first) = self.at_frame.first_entry()
@@ -572,7 +596,7 @@ async fn pump(from: &Socket, to: &Socket, link: &Link, way: Way) -> io::Result<(
             flow.take(bytes);
             if flow.flip != 0 {
                 bytes[0] ^= std::mem::take(&mut flow.flip);
-                flow.flipped += 1;
+                flow.flipped += u64::from(flow.mode != Mode::Swallow);
             }
             (flow.mode, flow.delay, flow.rate)
         };
