@@ -237,8 +237,9 @@ impl Storm {
                 self.rooms.load(Ordering::SeqCst) as u64,
             ];
             if held.iter().all(|n| *n == 0) {
-                if stats.stray_witnesses + stats.panicked > 0 {
-                    self.canary.note(format!("stray or panicked: {stats:?}"));
+                if stats.stray_witnesses + stats.panicked + stats.overwritten_words > 0 {
+                    let what = "stray, panicked or overwritten";
+                    self.canary.note(format!("{what}: {stats:?}"));
                 }
                 self.canary.scan();
                 self.tell();
