@@ -110,6 +110,11 @@ const UNSAFE: &[&str] = &[
     "tests/shm_files.rs",
 ];
 
+/// Where there is code of this project, in whichever workspace.
+const CODE: &[&str] = &[
+    "src", "actors", "kernels", "examples", "tests", "benches", "fuzz",
+];
+
 #[test]
 fn the_pure_parts_name_no_runtime_no_clock_and_no_thread() {
     let src = root().join("actors/src");
@@ -199,7 +204,7 @@ const SWITCHES: &[&str] = &[
 fn rules_can_be_turned_off_by_the_model_and_the_simulator_alone() {
     let root = root();
     let mut sites = 0;
-    for part in ["src", "actors", "kernels", "examples", "tests", "benches"] {
+    for part in CODE {
         for file in rust_files(&root.join(part)) {
             let code = code_of(&read(&file));
             let names = ["switched", "switch", "switches", "Switch"];
@@ -233,7 +238,7 @@ fn only_the_tests_of_this_crate_have_rules_that_can_be_turned_off() {
         "no feature has it"
     );
     assert_eq!(dev.matches("\"switches\"").count(), 1);
-    for other in ["Cargo.toml", "kernels/Cargo.toml"] {
+    for other in ["Cargo.toml", "kernels/Cargo.toml", "fuzz/Cargo.toml"] {
         let manifest = read(&root().join(other));
         assert!(!manifest.contains("switches"), "{other}");
     }
@@ -242,6 +247,17 @@ fn only_the_tests_of_this_crate_have_rules_that_can_be_turned_off() {
     let debug = "#[cfg(all(feature = , debug_assertions))]";
     assert_eq!(source.matches(debug).count(), 3, "{source}");
     assert!(source.contains("#[cfg(not(all(feature = , debug_assertions)))]"));
+    // And it has no debug assertions: nothing but a profile, or cargo's own settings, could say so.
+    let settings = [".cargo/config.toml", ".cargo/config"].map(|name| root().join(name));
+    let settings = settings.iter().filter(|file| file.exists());
+    for file in settings.chain([&root().join("Cargo.toml")]) {
+        let text = uncommented(&read(file));
+        assert!(!text.contains("debug-assertions"), "{}", file.display());
+    }
+    // The one that has them is of a workspace of its own, which has no switches.
+    let fuzz = uncommented(&read(&root().join("fuzz/Cargo.toml")));
+    assert_eq!(fuzz.matches("debug-assertions").count(), 1);
+    assert!(fuzz.contains("\n[workspace]\n"));
 }
 
 #[test]
@@ -302,6 +318,14 @@ fn root() -> PathBuf {
 
 fn read(file: &Path) -> String {
     fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+}
+
+/// A manifest without its comments.
+fn uncommented(manifest: &str) -> String {
+    let lines = manifest.lines();
+    lines
+        .map(|line| line.split('#').next().unwrap_or_default().to_owned() + "\n")
+        .collect()
 }
 
 /// All Rust files at or under a path, but those that are not to compile.
