@@ -6,9 +6,12 @@
 //!        └── this thread, until the closure ends ─────────────┘
 //! ```
 //!
-//! - Only a build with the feature `switches` and with debug assertions has them: the crate's own
-//!   tests. Everywhere else `switched!` is the constant `false`, its block form is nothing at all, and
-//!   this module is empty.
+//! - Only a build with the feature `switches` and with debug assertions has them. Everywhere else
+//!   `switched!` is the constant `false`, its block form is nothing at all, and this module is empty.
+//! - Only the tests of this crate ask for the feature. Cargo unifies features, so whatever else a
+//!   `cargo test` of the workspace builds has it too: the root crate, its examples, the program in
+//!   `target/debug`. There every rule is kept, because nothing turns one off: `tests/purity.rs` allows
+//!   only the model and the simulator to name a switch.
 //! - A switch sits where the shipped code keeps the rule, and breaks that rule alone.
 //! - Several may be off at once: some rules are kept twice, and only both together do harm.
 //! - Bugs in what is around the cores (gates, lanes, fences, owners of sessions) are not here: the

@@ -106,9 +106,15 @@ const UNSAFE: &[&str] = &[
     "actors/tests/loom_gate.rs",
     "actors/tests/loom_leases.rs",
     "actors/tests/loom_ring.rs",
+    "fuzz/src/counted.rs",
     "src/cli/bench/kernel.rs",
     "tests/forked.rs",
     "tests/shm_files.rs",
+];
+
+/// Where there is code of this project, in whichever workspace.
+const CODE: &[&str] = &[
+    "src", "actors", "kernels", "examples", "tests", "benches", "fuzz",
 ];
 
 #[test]
@@ -153,7 +159,7 @@ fn the_kernels_are_pure_as_a_whole() {
 fn unsafe_is_in_the_files_that_are_listed_and_in_no_other() {
     let root = root();
     let mut with_unsafe = Vec::new();
-    for part in ["src", "actors", "kernels", "examples", "tests", "benches"] {
+    for part in CODE {
         for file in rust_files(&root.join(part)) {
             let code = code_of(&read(&file));
             if has_word(&code, "unsafe") || code.contains("allow(unsafe_code") {
@@ -237,7 +243,7 @@ const SWITCHES: &[&str] = &[
 fn rules_can_be_turned_off_by_the_model_and_the_simulator_alone() {
     let root = root();
     let mut sites = 0;
-    for part in ["src", "actors", "kernels", "examples", "tests", "benches"] {
+    for part in CODE {
         for file in rust_files(&root.join(part)) {
             let code = code_of(&read(&file));
             let names = ["switched", "switch", "switches", "Switch"];
@@ -271,7 +277,7 @@ fn only_the_tests_of_this_crate_have_rules_that_can_be_turned_off() {
         "no feature has it"
     );
     assert_eq!(dev.matches("\"switches\"").count(), 1);
-    for other in ["Cargo.toml", "kernels/Cargo.toml"] {
+    for other in ["Cargo.toml", "kernels/Cargo.toml", "fuzz/Cargo.toml"] {
         let manifest = read(&root().join(other));
         assert!(!manifest.contains("switches"), "{other}");
     }
@@ -280,6 +286,95 @@ fn only_the_tests_of_this_crate_have_rules_that_can_be_turned_off() {
     let debug = "#[cfg(all(feature = , debug_assertions))]";
     assert_eq!(source.matches(debug).count(), 3, "{source}");
     assert!(source.contains("#[cfg(not(all(feature = , debug_assertions)))]"));
+    // And it has no debug assertions: nothing but a profile, or cargo's own settings, could say so.
+    let settings = [".cargo/config.toml", ".cargo/config"].map(|name| root().join(name));
+    let settings = settings.iter().filter(|file| file.exists());
+    for file in settings.chain([&root().join("Cargo.toml")]) {
+        let text = uncommented(&read(file));
+        assert!(!text.contains("debug-assertions"), "{}", file.display());
+    }
+    // The one that has them is of a workspace of its own, which has no switches.
+    let fuzz = uncommented(&read(&root().join("fuzz/Cargo.toml")));
+    assert_eq!(fuzz.matches("debug-assertions").count(), 1);
+    assert!(fuzz.contains("\n[workspace]\n"));
+}
+
+/// Where a manifest may name a feature that is for tests or for fuzzing alone: which manifest, in which
+/// section, and the line.
+const FEATURES: &[(&str, &str, &str)] = &[
+    (
+        "Cargo.toml",
+        "[dev-dependencies]",
+        r#"kvroom-actors = { workspace = true, features = ["plant"] }"#,
+    ),
+    ("actors/Cargo.toml", "[features]", "plant = []"),
+    ("actors/Cargo.toml", "[features]", "switches = []"),
+    ("actors/Cargo.toml", "[features]", "fuzzing = []"),
+    (
+        "actors/Cargo.toml",
+        "[dev-dependencies]",
+        r#"kvroom-actors = { path = ".", features = ["switches"] }"#,
+    ),
+    (
+        "fuzz/Cargo.toml",
+        "[dependencies]",
+        r#"kvroom-actors = { path = "../actors", features = ["fuzzing"] }"#,
+    ),
+];
+
+#[test]
+fn features_for_tests_and_for_fuzzing_are_in_no_build_of_the_library_or_the_program() {
+    let mut found = Vec::new();
+    let manifests = ["", "actors/", "kernels/", "fuzz/"].map(|at| format!("{at}Cargo.toml"));
+    for manifest in &manifests {
+        let text = uncommented(&read(&root().join(manifest)));
+        found.extend(features_named(&text).map(|(section, line)| (&**manifest, section, line)));
+        // Nor by a name of its own, or by all there are.
+        assert!(!text.contains("all-features"), "{manifest}");
+    }
+    let found: Vec<_> = found
+        .iter()
+        .map(|(manifest, section, line)| (*manifest, section.as_str(), line.as_str()))
+        .collect();
+    assert_eq!(found, FEATURES);
+    // A reader of manifests that sees nothing would find nothing.
+    let hidden = "[features]\ndefault = [\n \"kvroom-actors/plant\",\n]\n[dependencies.a]\nfeatures = [\"fuzzing\"]\n";
+    assert_eq!(features_named(hidden).count(), 2);
+}
+
+#[test]
+fn bodies_of_fuzz_targets_are_compiled_for_tests_and_for_fuzzing_alone() {
+    let root = root();
+    let mut sites = 0;
+    for part in ["src", "actors/src", "kernels/src", "examples"] {
+        for file in rust_files(&root.join(part)) {
+            let text = read(&file);
+            let lines: Vec<_> = text.lines().map(str::trim).collect();
+            for (n, line) in lines.iter().enumerate() {
+                if !line.ends_with("mod fuzzing;") && !line.ends_with("mod trace_fuzzing;") {
+                    continue;
+                }
+                let of_actors = file.starts_with(root.join("actors"));
+                let condition = if of_actors {
+                    r#"#[cfg(any(test, feature = "fuzzing"))]"#
+                } else {
+                    "#[cfg(test)]"
+                };
+                let before = lines[..n].iter().rev();
+                let mut attributes = before.take_while(|line| line.starts_with("#["));
+                assert!(
+                    attributes.any(|line| *line == condition),
+                    "{}: {line}",
+                    file.display()
+                );
+                sites += 1;
+            }
+        }
+    }
+    assert!(
+        sites >= 7,
+        "only {sites} modules are bodies of fuzz targets"
+    );
 }
 
 #[test]
@@ -364,6 +459,29 @@ fn root() -> PathBuf {
 
 fn read(file: &Path) -> String {
     fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+}
+
+/// The lines of a manifest that name a feature which is for tests or for fuzzing alone, each with its
+/// section.
+fn features_named(manifest: &str) -> impl Iterator<Item = (String, String)> {
+    let mut section = String::new();
+    let lines = manifest.lines().map(str::trim).filter_map(move |line| {
+        if line.starts_with('[') && line.ends_with(']') {
+            section = line.to_owned();
+        }
+        let names = ["plant", "switches", "fuzzing"];
+        let named = names.iter().any(|name| has_word(line, name));
+        named.then(|| (section.clone(), line.to_owned()))
+    });
+    lines.collect::<Vec<_>>().into_iter()
+}
+
+/// A manifest without its comments.
+fn uncommented(manifest: &str) -> String {
+    let lines = manifest.lines();
+    lines
+        .map(|line| line.split('#').next().unwrap_or_default().to_owned() + "\n")
+        .collect()
 }
 
 /// All Rust files at or under a path, but those that are not to compile.

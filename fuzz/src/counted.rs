@@ -41,5 +41,8 @@ pub fn within(most: usize, target: impl FnOnce()) {
     MOST.set(before);
     target();
     let took = MOST.get().saturating_sub(before);
-    assert!(took <= most, "{took} bytes at once, at most {most} are meant");
+    assert!(
+        took <= most,
+        "{took} bytes at once, at most {most} are meant"
+    );
 }

@@ -464,6 +464,7 @@ impl Node {
             rooms_quarantined: counts.quarantined,
             panicked: counts.panicked,
             stray_witnesses: counts.stray_witnesses,
+            overwritten_words: counts.overwritten_words,
             sessions_opened: counts.sessions_opened,
             sessions_resumed: counts.sessions_resumed,
             transports_lost: counts.transports_lost,

@@ -99,6 +99,9 @@ pub struct NodeStats {
     pub panicked: u64,
     /// Witnesses that nobody waited for. Not zero is a defect.
     pub stray_witnesses: u64,
+    /// Gates of peers on this host whose word did not say any more, when a lane of this node left,
+    /// that it is inside. Not zero is a defect, of the peer or here.
+    pub overwritten_words: u64,
     /// Sessions begun, with any peer.
     pub sessions_opened: u64,
     /// Sessions that went on over another connection.

@@ -276,8 +276,9 @@ impl Storm {
                 all.saturating_sub(rounds()),
             ];
             if held.iter().all(|n| *n == 0) {
-                if stats.stray_witnesses + stats.panicked > 0 {
-                    self.canary.note(format!("stray or panicked: {stats:?}"));
+                if stats.stray_witnesses + stats.panicked + stats.overwritten_words > 0 {
+                    let what = "stray, panicked or overwritten";
+                    self.canary.note(format!("{what}: {stats:?}"));
                 }
                 self.look();
                 self.add_n("resumed", stats.sessions_resumed);

@@ -450,6 +450,7 @@ pub(crate) async fn assert_quiet(node: &Node) {
         ];
         if held.iter().all(|n| *n == 0) {
             assert_eq!(stats.stray_witnesses, 0, "{stats:?}");
+            assert_eq!(stats.overwritten_words, 0, "{stats:?}");
             assert_eq!(stats.quarantined_pages, 0, "{stats:?}");
             return;
         }

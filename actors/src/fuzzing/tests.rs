@@ -66,13 +66,45 @@ fn no_target_is_without_a_test() {
 
 #[test]
 fn a_target_notices_a_decoder_that_is_wrong() {
-    // A frame's sum is over its bytes: this is how a find would look.
-    let found = std::panic::catch_unwind(|| {
-        let payload = &kept::control_frame()[0].1;
-        let stream = crate::peer::fuzzing::framed(payload);
-        assert_eq!(stream[crate::peer::wire::PREFIX..], payload[1..]);
+    use crate::peer::fuzzing::control_frame_by;
+    use crate::peer::message::{Body, Frame};
+    use crate::peer::wire::{Bounds, WireError, decode_frame};
+
+    type Decoded = Result<Frame, WireError>;
+    let seeds = kept::control_frame();
+    let notices = |decode: fn(&[u8], &Bounds) -> Decoded| {
+        let found =
+            |data: &Vec<u8>| std::panic::catch_unwind(|| control_frame_by(data, decode)).is_err();
+        seeds.iter().filter(|(_, data)| found(data)).count()
+    };
+    assert_eq!(notices(decode_frame), 0, "the shipped one is right");
+    // Another number than was sent.
+    let every = notices(|data, bounds| {
+        decode_frame(data, bounds).map(|frame| Frame {
+            seq: frame.seq + 1,
+            ..frame
+        })
     });
-    assert!(found.is_err());
+    assert_eq!(every, seeds.len());
+    // A field of one message.
+    let one = notices(|data, bounds| {
+        decode_frame(data, bounds).map(|mut frame| {
+            if let Some(Body::Credit { claims }) = &mut frame.body {
+                *claims += 1;
+            }
+            frame
+        })
+    });
+    assert_eq!(one, 1);
+    // What is right is refused.
+    let refused = notices(|data, bounds| {
+        let frame = decode_frame(data, bounds)?;
+        match frame.body {
+            Some(Body::Ping { .. }) => Err(WireError::Broken),
+            _ => Ok(frame),
+        }
+    });
+    assert_eq!(refused, 1);
 }
 
 /// What the real encoders give.

@@ -29,7 +29,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A pool of a peer on this host.
 pub(crate) struct RemotePool {
@@ -87,12 +87,19 @@ pub(crate) struct RemoteGates {
     table: TableMemory,
     /// The peer's.
     bell: Arc<Bell>,
+    /// Words that did not say any more that a writer of this process is inside.
+    overwritten: Arc<AtomicU64>,
 }
 
 impl RemoteGates {
-    /// The gates in a table of the peer; `bell` wakes it.
-    pub(crate) fn new(table: TableMemory, bell: Arc<Bell>) -> Self {
-        RemoteGates { table, bell }
+    /// The gates in a table of the peer; `bell` wakes it. `overwritten` counts the writers that were
+    /// not inside any more when they left: somebody else wrote the word, or it is a bug here.
+    pub(crate) fn new(table: TableMemory, bell: Arc<Bell>, overwritten: Arc<AtomicU64>) -> Self {
+        RemoteGates {
+            table,
+            bell,
+            overwritten,
+        }
     }
 
     /// Lets a lane in to write one bounded piece for claim `number`, whose gate is in `slot`.
@@ -268,8 +275,11 @@ impl Drop for RemoteEntered<'_> {
             return;
         };
         match slot.gate.leave(self.number, || {}) {
-            // Overwritten: by the owner, whose word and whose pages it is.
-            Left::Going | Left::Overwritten => {}
+            Left::Going => {}
+            // By the owner, whose word and whose pages it is; or this process left twice.
+            Left::Overwritten => {
+                self.gates.overwritten.fetch_add(1, Ordering::Relaxed);
+            }
             // The owner's tick makes up for a ring that fails.
             Left::LastAfterClose | Left::LastOfOrphan => self.gates.bell.ring(),
         }

@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Descriptors in one message: those of every pool, and four more.
 pub(crate) const MOST_FDS: usize = crate::peer::hello::MAX_POOLS + 4;
@@ -65,6 +66,8 @@ pub(crate) struct Ours {
     /// If this is the lower incarnation.
     ring: Option<SharedMemory>,
     pools: Arc<Pools>,
+    /// The node's counter.
+    overwritten: Arc<AtomicU64>,
 }
 
 /// What this node says of the host it runs on.
@@ -150,6 +153,7 @@ impl Ours {
             table,
             ring,
             pools,
+            overwritten: Arc::clone(&node.stats.overwritten_words),
         })
     }
 
@@ -237,7 +241,7 @@ impl Ours {
                         Arc::clone(&writer),
                         Some(Arc::new(NoteOwners::new(ours))),
                     ),
-                    theirs: Arc::new(RemoteGates::new(table, Arc::clone(&bell))),
+                    theirs: Arc::new(RemoteGates::new(table, Arc::clone(&bell), self.overwritten)),
                     writer,
                     bell: Arc::new(self.bell.try_clone().map_err(|e| e.to_string())?),
                 })

@@ -1,5 +1,6 @@
 //! Counters of a node: written by its threads, read by whoever asks.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Monotone counters, all relaxed: they count, they order nothing.
@@ -39,6 +40,8 @@ pub struct Stats {
     pub panicked: AtomicU64,
     /// Witnesses that nobody owed.
     pub stray_witnesses: AtomicU64,
+    /// Gate words of peers on this host that did not say any more that a writer of this node is inside.
+    pub overwritten_words: Arc<AtomicU64>,
     /// Sessions begun, with any peer.
     pub sessions_opened: AtomicU64,
     /// Sessions that went on over another connection.
@@ -72,6 +75,7 @@ pub struct Counts {
     pub quarantined: u64,
     pub panicked: u64,
     pub stray_witnesses: u64,
+    pub overwritten_words: u64,
     pub sessions_opened: u64,
     pub sessions_resumed: u64,
     pub transports_lost: u64,
@@ -101,6 +105,7 @@ impl Stats {
             quarantined: get(&self.quarantined),
             panicked: get(&self.panicked),
             stray_witnesses: get(&self.stray_witnesses),
+            overwritten_words: get(&self.overwritten_words),
             sessions_opened: get(&self.sessions_opened),
             sessions_resumed: get(&self.sessions_resumed),
             transports_lost: get(&self.transports_lost),

@@ -28,6 +28,7 @@ pub(super) fn stats(s: &NodeStats) -> Value {
         "rooms_quarantined": s.rooms_quarantined,
         "panicked": s.panicked,
         "stray_witnesses": s.stray_witnesses,
+        "overwritten_words": s.overwritten_words,
         "sessions_opened": s.sessions_opened,
         "sessions_resumed": s.sessions_resumed,
         "transports_lost": s.transports_lost,

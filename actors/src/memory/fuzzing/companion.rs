@@ -29,13 +29,37 @@ impl Drop for Dir {
     }
 }
 
+/// Of a folder's name, before the number of its process.
+const PREFIX: &str = "kvroom-fuzzing-";
+
+/// Removes what processes that are gone left there: one that crashes does not run its threads' ends.
+/// Nothing is an error: others do the same at the same time.
+fn remove_of_the_dead(root: &Path) {
+    // Where processes cannot be seen, none is taken for dead.
+    let proc = Path::new("/proc");
+    if !proc.join("self").exists() {
+        return;
+    }
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| {
+            let (process, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
+            process.parse::<u32>().ok()
+        });
+        if process.is_some_and(|process| !proc.join(process.to_string()).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 thread_local! {
     static DIR: Dir = {
         let shm = Path::new("/dev/shm");
         let root = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
         let thread = format!("{:?}", std::thread::current().id());
         let digits: String = thread.chars().filter(char::is_ascii_digit).collect();
-        let dir = root.join(format!("kvroom-fuzzing-{}-{digits}", std::process::id()));
+        remove_of_the_dead(&root);
+        let dir = root.join(format!("{PREFIX}{}-{digits}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         Dir(dir)
     };
@@ -281,4 +305,34 @@ fn attach(pool: &Path, held: &[(u32, u64)]) {
             .all(|(page, _)| holders.acquire_write(&[*page]).is_err())
     );
     attached.reserve_claims(attached.first_claim());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_dead_processes_are_removed_and_no_others() {
+        let own = std::process::id();
+        let root = Dir(std::env::temp_dir().join(format!("kvroom-companion-test-{own}")));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        // Its number is not used again before it is waited for; after that, seldom so soon.
+        let dead = child.id();
+        child.wait().unwrap();
+        let names = [
+            format!("{PREFIX}{dead}-1"),
+            format!("{PREFIX}{dead}-22"),
+            format!("{PREFIX}{own}-1"),
+            format!("{PREFIX}{dead}"),
+            format!("{PREFIX}x{dead}-1"),
+            format!("other-{dead}-1"),
+        ];
+        for name in &names {
+            fs::create_dir_all(root.0.join(name)).unwrap();
+            fs::write(root.0.join(name).join("pool"), "left").unwrap();
+        }
+        remove_of_the_dead(&root.0);
+        let there: Vec<_> = names.iter().map(|n| root.0.join(n).exists()).collect();
+        assert_eq!(there, [false, false, true, true, true, true]);
+    }
 }

@@ -11,7 +11,7 @@ use crate::memory::{
 };
 use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const SLOTS: u32 = 4;
 const PAGES: u32 = 8;
@@ -174,7 +174,8 @@ fn writer(fixed: &Fixed, feed: &mut Feed<'_>) {
         again(&fixed.memory, TableMemory::bytes_of(SLOTS)),
         &fixed.own,
     );
-    let gates = RemoteGates::new(table, Arc::clone(&fixed.bell));
+    let overwritten = Arc::<AtomicU64>::default();
+    let gates = RemoteGates::new(table, Arc::clone(&fixed.bell), Arc::clone(&overwritten));
     let mut insides = Vec::new();
     for _ in 0..64 {
         if feed.is_empty() {
@@ -189,14 +190,19 @@ fn writer(fixed: &Fixed, feed: &mut Feed<'_>) {
                 match gates.enter(slot, ClaimNo(number)) {
                     Ok(inside) => {
                         assert!(slot < SLOTS && number != 0 && said & ClaimNo::MAX.0 == number);
-                        insides.push(inside);
+                        insides.push((inside, slot, number));
                     }
                     Err(refused) => assert!(!refused.to_string().is_empty()),
                 }
             }
             _ if !insides.is_empty() => {
                 let at = usize::from(feed.byte()) % insides.len();
-                drop(insides.swap_remove(at));
+                let (inside_now, slot, number) = insides.swap_remove(at);
+                let (said, before) = (word(fixed, slot), overwritten.load(Ordering::Relaxed));
+                drop(inside_now);
+                let counted = overwritten.load(Ordering::Relaxed) - before;
+                let wrong = said & ClaimNo::MAX.0 != number || inside(said) == 0;
+                assert_eq!(counted, u64::from(wrong), "{said:#x}");
             }
             _ => {}
         }

@@ -173,6 +173,7 @@ fn writer(path: &Path) {
     let gates = RemoteGates::new(
         TableMemory::open(memory).unwrap(),
         Arc::new(Bell::new().unwrap()),
+        Arc::default(),
     );
     let inside = gates.enter(0, CLAIM).ok();
     say("inside");
@@ -421,6 +422,7 @@ fn a_table_lies_beside_each_pool_that_outlives_the_process_and_goes_with_the_las
     let theirs = RemoteGates::new(
         TableMemory::open(mapped).unwrap(),
         Arc::new(Bell::new().unwrap()),
+        Arc::default(),
     );
     let writer = Arc::new(Writer::new(PidFd::own().unwrap()));
     let gates = SharedGates::new(

@@ -6,12 +6,13 @@ use crate::memory::{
     Writer, open_shared,
 };
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Both sides of a gate table, in one process; `pidfd` stands for the writer's.
 struct Both {
     ours: Arc<SharedGates>,
     theirs: RemoteGates,
+    overwritten: Arc<AtomicU64>,
     rung: Bell,
     pool: Pool,
     remote: RemotePool,
@@ -28,13 +29,15 @@ fn both(slots: u32, pidfd: PidFd) -> Both {
     assert_eq!((mapped.slots(), mapped.writer()), (slots, writer));
     let rung = Bell::new().unwrap();
     let bell = Arc::new(rung.try_clone().unwrap());
+    let overwritten = Arc::<AtomicU64>::default();
     let pool = Pool::shared(layout(Order::LayersFirst)).unwrap();
     let memory = pool.shared_memory().unwrap();
     let fd = memory.fd().try_clone_to_owned().unwrap();
     let memory = SharedMemory::receive(fd, memory.len()).unwrap();
     Both {
         ours: SharedGates::new(table, Arc::new(Writer::new(pidfd)), None),
-        theirs: RemoteGates::new(mapped, bell),
+        theirs: RemoteGates::new(mapped, bell, Arc::clone(&overwritten)),
+        overwritten,
         rung,
         remote: RemotePool::new(memory, layout(Order::LayersFirst)).unwrap(),
         pool,
@@ -109,13 +112,14 @@ fn what_is_written_through_a_mapping_is_in_the_pool_when_its_gate_is_finished() 
 
 /// Found by fuzzing: a lane of a debug build ended by a panic while it left.
 #[test]
-fn an_owner_that_overwrites_the_word_of_a_gate_does_not_panic_who_leaves_it() {
+fn an_owner_that_overwrites_the_word_of_a_gate_does_not_panic_who_leaves_it_and_is_counted() {
     let (b, bell) = (both(4, own()), Arc::default());
     let mut lent = b.pool.lease_write(&[3]).unwrap();
     let gate = open_shared(&b.ours, ClaimNo(7), target(&mut lent, &bell)).unwrap();
     let at = TableMemory::SLOT * (1 + gate.slot() as usize);
     let word = b.ours.table().memory().word(at).unwrap();
-    for scribbled in [0, 9 | 1 << 48, 7] {
+    for (n, scribbled) in [0, 9 | 1 << 48, 7].into_iter().enumerate() {
+        assert_eq!(b.overwritten.load(Ordering::Relaxed), n as u64);
         let before = word.load(Ordering::Relaxed);
         let inside = b.theirs.enter(gate.slot(), ClaimNo(7)).unwrap();
         word.store(scribbled, Ordering::Relaxed);
@@ -123,6 +127,9 @@ fn an_owner_that_overwrites_the_word_of_a_gate_does_not_panic_who_leaves_it() {
         assert_eq!(word.load(Ordering::Relaxed), scribbled, "it was left alone");
         word.store(before, Ordering::Relaxed);
     }
+    // Only those.
+    drop(b.theirs.enter(gate.slot(), ClaimNo(7)).unwrap());
+    assert_eq!(b.overwritten.load(Ordering::Relaxed), 3);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{BOUNDS, framed};
 use crate::fuzzing::Feed;
 use crate::peer::message::{Body, Frame};
 use crate::peer::wire::{
-    self, Fault, FrameReader, Greeting, GreetingReader, OFFER_BYTES, Verdict, WireError,
+    self, Bounds, Fault, FrameReader, Greeting, GreetingReader, OFFER_BYTES, Verdict, WireError,
     decode_first_greeting, decode_frame, decode_greeting, encode_first_greeting, encode_frame,
     encode_greeting,
 };
@@ -14,7 +14,15 @@ use kvroom_kernels::coverage::Coverage;
 /// same bytes; a reader finds the same however the stream is cut; whatever else it is, the peer is
 /// at fault.
 pub fn control_frame(data: &[u8]) {
-    let once = decode_frame(data, &BOUNDS);
+    control_frame_by(data, decode_frame);
+}
+
+/// What decodes the payload of a frame.
+pub(crate) type Decoder = fn(&[u8], &Bounds) -> Result<Frame, WireError>;
+
+/// The same, of a decoder that may be wrong.
+pub(crate) fn control_frame_by(data: &[u8], decode: Decoder) {
+    let once = decode(data, &BOUNDS);
     let stream = framed(data);
     let cut = usize::from(data.last().copied().unwrap_or(0)) % (stream.len() + 1);
     let mut reader = FrameReader::new(BOUNDS);

@@ -5,6 +5,8 @@ mod frames;
 mod handshake;
 mod session;
 #[cfg(test)]
+pub(crate) use frames::control_frame_by;
+#[cfg(test)]
 pub(crate) use handshake::step;
 
 pub use frames::{control_frame, coverage, greeting};
