@@ -141,17 +141,16 @@ pub(crate) fn search_large(name: &str, floor: usize, size: Size) {
     if is_large() {
         search(&format!("{name} (large)"), floor, size);
     } else {
-        println!("{name}: skipped, needs KVROOM_MODEL_LARGE=1");
+        crate::skipped(&format!(
+            "{name}: takes minutes. To do so: KVROOM_MODEL_LARGE=1"
+        ));
     }
 }
 
-/// Searches `large` instead of `small` if that is asked for.
-fn search_either(name: &str, small: Size, large: Size) {
-    if is_large() {
-        search(&format!("{name} (large)"), 500, large);
-    } else {
-        search(name, 500, small);
-    }
+/// Searches `small`, and `large` too if that is asked for; each with its floor.
+fn search_both(name: &str, small: (usize, Size), large: (usize, Size)) {
+    search(name, small.0, small.1);
+    search_large(name, large.0, large.1);
 }
 
 pub(crate) fn is_large() -> bool {
@@ -172,7 +171,7 @@ fn one_room_with_aborts_of_both_sides_keeps_the_contract() {
         acks: true,
         ..small
     };
-    search_either("aborts", small, large);
+    search_both("aborts", (2_000, small), (2_400, large));
 }
 
 #[test]
@@ -191,7 +190,7 @@ fn one_room_over_a_session_that_is_reset_and_resumed_keeps_the_contract() {
         acks: true,
         ..SIZE
     };
-    search_either("reset", small, large);
+    search_both("reset", (4_500, small), (5_400, large));
 }
 
 /// The session is given up on one side, then on the other, and begun again on each, with anything in
@@ -203,10 +202,7 @@ fn two_attempts_around_a_session_that_is_given_up_keep_the_contract_and_can_end(
         losses: 1,
         ..SIZE
     };
-    if is_large() {
-        let large = Size { aborts: 1, ..small };
-        search("given up (large)", 500, large);
-    }
+    search_large("given up", 15_000, Size { aborts: 1, ..small });
     let started = std::time::Instant::now();
     let graph = Graph::of(&OneRoom(small));
     let states = graph.len();
@@ -216,7 +212,7 @@ fn two_attempts_around_a_session_that_is_given_up_keep_the_contract_and_can_end(
     );
     assert_eq!(graph.broken, None, "broken, by these steps");
     assert!(graph.never_seen.is_empty(), "{:?}", graph.never_seen);
-    assert!(states > 500, "the search saw only {states} states");
+    assert!(states > 12_000, "the search saw only {states} states");
     assert_eq!(graph.cannot_reach(|_| true, World::is_empty_at_rest), None);
     let fresh = |w: &World| w.started.iter().all(|n| *n < 2);
     let second_is_done = |w: &World| {
@@ -236,7 +232,7 @@ fn one_room_with_owners_of_sessions_that_fall_behind_keeps_the_contract() {
         ..SIZE
     };
     let large = Size { aborts: 1, ..small };
-    search_either("falls behind", small, large);
+    search_both("falls behind", (14_000, small), (17_000, large));
 }
 
 #[test]
@@ -258,5 +254,5 @@ fn one_room_with_a_panic_keeps_the_contract() {
         acks: true,
         ..SIZE
     };
-    search_either("panic", small, large);
+    search_both("panic", (2_000, small), (2_600, large));
 }

@@ -66,6 +66,12 @@ impl Graph {
 
     /// What actions of these classes alone can bring about.
     pub(crate) fn within(model: &OneRoom, classes: &[Class]) -> Graph {
+        Graph::since(World::new(model.0), classes)
+    }
+
+    /// The same for a world in which something has happened already.
+    pub(crate) fn since(start: World, classes: &[Class]) -> Graph {
+        let model = &OneRoom(start.size);
         let properties = model.properties();
         let sometimes = properties.iter();
         let sometimes = sometimes.filter(|p| p.expectation == Expectation::Sometimes);
@@ -78,9 +84,7 @@ impl Graph {
         };
         let mut known = HashMap::new();
         let mut queue = VecDeque::new();
-        for world in model.init_states() {
-            queue.push_back(graph.see(&mut known, world, None).0);
-        }
+        queue.push_back(graph.see(&mut known, start, None).0);
         while let Some(at) = queue.pop_front() {
             let world = &graph.worlds[at as usize];
             for p in &properties {
