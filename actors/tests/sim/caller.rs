@@ -644,7 +644,9 @@ impl World {
                 lease.release();
             }
         }
-        self.fact(Fact::Freed { lease: no });
+        if !self.planted(Plant::PagesKept, 9) {
+            self.fact(Fact::Freed { lease: no });
+        }
     }
 
     /// A node dies, and its callers with it.
