@@ -476,11 +476,13 @@ impl World {
                 wants.push((lent.no, section, places));
             }
         }
+        let request = self.lives.get(&(n, life)).map(|info| info.request);
         let fact = Fact::Started {
             at: node.life(),
             life,
             key: l.key(),
             role: l.role(),
+            receivers: request.map_or(0, |i| self.plan.requests[i].links.len()),
             due: node.running.now().0 + l.attached().deadline,
             wants,
             layers: self.plan.layers,

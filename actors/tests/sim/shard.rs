@@ -151,8 +151,10 @@ impl World {
             }
             Inbound::PeerUp(peer) => {
                 let known = self.nodes[n].peers.contains_key(&peer);
-                if !known && let Some(link) = self.link_of(n, peer) {
-                    self.nodes[n].peers.insert(peer, link);
+                if let Some((link, side)) = self.link_of(n, peer) {
+                    self.nodes[n].peers.insert(peer, (link, side));
+                    let session = self.links[link].ends[side].id;
+                    self.fact(Fact::Met { at, session });
                 }
                 if known {
                     return self.input(n, Input::PeerBack { peer });
