@@ -476,11 +476,13 @@ impl World {
                 wants.push((lent.no, section, places));
             }
         }
+        let request = self.lives.get(&(n, life)).map(|info| info.request);
         let fact = Fact::Started {
             at: node.life(),
             life,
             key: l.key(),
             role: l.role(),
+            receivers: request.map_or(0, |i| self.plan.requests[i].links.len()),
             due: node.running.now().0 + l.attached().deadline,
             wants,
             layers: self.plan.layers,
@@ -644,7 +646,9 @@ impl World {
                 lease.release();
             }
         }
-        self.fact(Fact::Freed { lease: no });
+        if !self.planted(Plant::PagesKept, 9) {
+            self.fact(Fact::Freed { lease: no });
+        }
     }
 
     /// A node dies, and its callers with it.

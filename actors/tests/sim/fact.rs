@@ -36,6 +36,8 @@ pub(crate) enum Fact {
         life: LifeId,
         key: RoomKey,
         role: Role,
+        /// How many receivers the request has.
+        receivers: usize,
         /// The outcome is due by then, on the node's running clock.
         due: u64,
         /// Its destination cells: lease, section, and places from 0.
@@ -106,6 +108,8 @@ pub(crate) enum Fact {
         claim: ClaimTag,
         session: u64,
     },
+    /// A shard hears that a session has begun.
+    Met { at: Life, session: u64 },
     /// A session ends with an accusation of a correct peer.
     Accused { at: Life, why: String },
     /// A session counts another number of claims than came.

@@ -9,6 +9,8 @@ pub(crate) enum Plant {
     WitnessBeforeEmpty,
     /// The witness of a gate is lost.
     WitnessLost,
+    /// A caller keeps pages that its pool has back, and may give to another.
+    PagesKept,
     /// The caller never gets its lease.
     LeaseLeaked,
     /// A copy that failed counts as landed.

@@ -151,8 +151,10 @@ impl World {
             }
             Inbound::PeerUp(peer) => {
                 let known = self.nodes[n].peers.contains_key(&peer);
-                if !known && let Some(link) = self.link_of(n, peer) {
-                    self.nodes[n].peers.insert(peer, link);
+                if let Some((link, side)) = self.link_of(n, peer) {
+                    self.nodes[n].peers.insert(peer, (link, side));
+                    let session = self.links[link].ends[side].id;
+                    self.fact(Fact::Met { at, session });
                 }
                 if known {
                     return self.input(n, Input::PeerBack { peer });
@@ -242,7 +244,7 @@ impl World {
             Output::WithdrawClaim { life, leg, peer } => {
                 self.command(n, peer, Command::Withdraw(life, leg));
             }
-            Output::CloseGate { life, leg } => self.close_gate(n, life, leg),
+            Output::CloseGate { life, .. } => self.close_gate(n, life),
             Output::ToPeer { peer, body } => self.say(n, peer, body),
             Output::ClaimEnded { peer, number } => {
                 self.command(n, peer, Command::ClaimEnded(number));
@@ -473,19 +475,13 @@ impl World {
         self.fact(Fact::NotOpened { at, life, leg });
     }
 
-    fn close_gate(&mut self, n: usize, life: LifeId, leg: LegNo) {
-        let early = self.planted(Plant::WitnessBeforeEmpty, 1);
+    fn close_gate(&mut self, n: usize, life: LifeId) {
         let Some(gate) = self.nodes[n].gate(life) else {
             return;
         };
         match std::mem::replace(gate, Gate::None) {
             Gate::Open(open) => {
                 *gate = Gate::Closing(open.close());
-                if early {
-                    let witness = Witness::NeverSubmitted(Withdrawn::unnumbered());
-                    let input = Input::GateClosed { life, leg, witness };
-                    return self.nodes[n].follow.push_back(input);
-                }
                 self.finish_gate(n, life);
             }
             other => *gate = other,
@@ -527,6 +523,14 @@ impl World {
                 self.nodes[n].follow.push_back(input);
             }
             Err(closing) => {
+                if self.planted(Plant::WitnessBeforeEmpty, 1)
+                    && let Some(claim) = claim
+                {
+                    self.fact(Fact::GateClosed { claim, dead });
+                    let witness = Witness::NeverSubmitted(Withdrawn::unnumbered());
+                    let input = Input::GateClosed { life, leg, witness };
+                    return self.nodes[n].follow.push_back(input);
+                }
                 let node = &mut self.nodes[n];
                 if let Some(gate) = node.gate(life) {
                     *gate = Gate::Closing(closing);

@@ -191,15 +191,19 @@ fn sweep(fabric: Fabric) -> usize {
     cases.len()
 }
 
-/// The first promise that this trouble breaks, at any step over this fabric.
+/// The promises that this trouble breaks, at one step after the other over this fabric.
 #[cfg(debug_assertions)]
-pub(crate) fn broken_by(fabric: Fabric, one: Inject, two: Option<(u64, Inject)>) -> Option<String> {
+pub(crate) fn broken_by(
+    fabric: Fabric,
+    one: Inject,
+    two: Option<(u64, Inject)>,
+) -> impl Iterator<Item = String> {
     let quiet = World::new(plan(fabric, 300 * MS), Options::default()).run();
     let trouble = match two {
         Some((later, two)) => Trouble::Both(one, later, two),
         None => Trouble::Inject(one),
     };
-    (1..=quiet.early_steps).find_map(|at| trouble.run(fabric, at).violation)
+    (1..=quiet.early_steps).filter_map(move |at| trouble.run(fabric, at).violation)
 }
 
 #[test]
@@ -212,6 +216,7 @@ fn a_writer_that_is_stopped_and_told_to_stop_holds_its_pages_until_it_is_out() {
             let report = Trouble::Both(stop, 1, abort).run(fabric, at);
             assert_eq!(report.violation, None, "{fabric:?}, step {at}");
         }
+        assert!(quiet.early_steps > 50, "{fabric:?} {}", quiet.early_steps);
     }
 }
 

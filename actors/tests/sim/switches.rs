@@ -12,7 +12,7 @@ use super::run::world;
 use super::sweeps::broken_by;
 use super::world::{Inject, Options};
 use kvroom_actors::switch::{Switch, with};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -34,45 +34,68 @@ const ABORTED: Inject = Inject::Abort(Who::Receiver(0));
 const STOPPED: Inject = Inject::Stop { process: 0 };
 const RECEIVER_PANICS: Inject = Inject::Panic { node: 1 };
 
-/// Who finds what.
-fn row(switch: Switch) -> Where {
+/// Who finds what, and which promise is then broken. No row is met by a panic: a world that panics
+/// breaks none of these.
+fn row(switch: Switch) -> (Where, &'static str) {
     use Switch::*;
     match switch {
-        ReleaseOnDrainTimer => Sweep(Fabric::Shm, STOPPED, Some((1, ABORTED))),
-        ReleaseOnPeerLost => Sweep(Fabric::Shm, Inject::GiveUp, None),
-        ReleaseOnWithdrawal | CustodyAfterAddress => Seeds(60),
-        ReleaseOfPostedChunk | CompleteWhenPosted | CoverageIsASum => Seeds(10),
-        QuiescedWhileJobsOut | DoneBeforeGateClosed | DoneOnComplete | DoneAfterFirstLeg => {
-            Seeds(20)
-        }
-        ErroredCountsAsLanded => Seeds(100),
-        ReleaseWhileSumming | ProofDiesWithRoom => Sweep(Fabric::Tcp, RECEIVER_PANICS, None),
-        NotSentAgain => Sweep(Fabric::Tcp, Inject::Reset, None),
-        EarlyClaimDropped | CreditKept | ClaimWithoutCredit => Seeds(20),
-        UnequalAttemptsBind => Seeds(60),
-        MessageByRoomId => Seeds(300),
-        LateNumberForgotten => Seeds(100),
+        ReleaseOnDrainTimer => (Sweep(Fabric::Shm, STOPPED, Some((1, ABORTED))), "S6"),
+        ReleaseOnPeerLost => (Sweep(Fabric::Shm, Inject::GiveUp, None), "S6"),
+        ReleaseOnWithdrawal | CustodyAfterAddress => (Seeds(60), "S6"),
+        ReleaseOfPostedChunk => (Seeds(60), "S2"),
+        CompleteWhenPosted => (Seeds(60), "S3"),
+        // Sums that never match: nothing is ever done.
+        CoverageIsASum => (Seeds(10), "L4"),
+        QuiescedWhileJobsOut => (Seeds(20), "S6"),
+        DoneBeforeGateClosed => (Seeds(20), "L3"),
+        DoneOnComplete | DoneAfterFirstLeg => (Seeds(20), "S3"),
+        ErroredCountsAsLanded => (Seeds(100), "S3"),
+        ReleaseWhileSumming => (Sweep(Fabric::Tcp, RECEIVER_PANICS, None), "S6"),
+        ProofDiesWithRoom => (Sweep(Fabric::Tcp, RECEIVER_PANICS, None), "L4"),
+        NotSentAgain => (Sweep(Fabric::Tcp, Inject::Reset, None), "L4"),
+        EarlyClaimDropped | CreditKept => (Seeds(20), "L4"),
+        ClaimWithoutCredit => (Seeds(20), "L3"),
+        UnequalAttemptsBind => (Seeds(60), "S3"),
+        MessageByRoomId => (Seeds(300), "S3"),
+        LateNumberForgotten => (Seeds(100), "L4"),
         // Tried, and not noticed by these worlds within 60 seeds: the model has a story of each.
+<<<<<<< HEAD
         PanickedClaimUnknown | LostSessionKeepsRooms => Model,
         ReleaseOnDone | ReleaseAfterFirstLeg | RefusedCountsAsLanded => Model,
         OutcomeRepeated | EndSaidTwice | MessageByNumberAlone | RepeatPosted => Model,
         MarkIgnored | AbortLeavesNoMark | AbortOvertakesClaim | DuplicateDelivered => Model,
         EarlyAbortForgotten | AbortNotSentAgain | StallClockInQueue | TombstoneByRoomId => Model,
+=======
+        PanickedClaimUnknown | LostSessionKeepsRooms => (Model, ""),
+        ReleaseOnDone | ReleaseAfterFirstLeg | RefusedCountsAsLanded => (Model, ""),
+        OutcomeRepeated | EndSaidTwice | MessageByNumberAlone => (Model, ""),
+        MarkIgnored | AbortLeavesNoMark | AbortOvertakesClaim => (Model, ""),
+        DuplicateDelivered | EarlyAbortForgotten | AbortNotSentAgain => (Model, ""),
+        StallClockInQueue | TombstoneByRoomId => (Model, ""),
+>>>>>>> wt-sim
     }
 }
 
-fn hunt(switch: Switch) -> Option<String> {
-    let found = || match row(switch) {
+/// What breaks the promise of its row; else which others are broken instead.
+fn hunt(switch: Switch) -> Result<String, BTreeSet<String>> {
+    let (at, promise) = row(switch);
+    let mut others = BTreeSet::new();
+    let mut is_it = |violation: String| {
+        if violation.starts_with(promise) {
+            return Some(violation);
+        }
+        others.insert(violation.chars().take(60).collect());
+        None
+    };
+    let found = with(switch, || match at {
         Model => None,
         Seeds(seeds) => (1..=seeds).find_map(|seed| {
-            let violation = world(seed, Options::default()).violation?;
+            let violation = is_it(world(seed, Options::default()).violation?)?;
             Some(format!("seed {seed}: {violation}"))
         }),
-        Sweep(fabric, one, two) => broken_by(fabric, one, two),
-    };
-    // Some broken rules are noticed by the shipped memory itself, which panics.
-    catch_unwind(AssertUnwindSafe(|| with(switch, found)))
-        .unwrap_or_else(|_| Some("a panic".into()))
+        Sweep(fabric, one, two) => broken_by(fabric, one, two).find_map(is_it),
+    });
+    found.ok_or(others)
 }
 
 #[test]
@@ -84,20 +107,20 @@ fn each_rule_that_is_turned_off_is_noticed_where_its_row_says() {
         for _ in 0..cores {
             scope.spawn(|| {
                 while let Some(switch) = Switch::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if matches!(row(*switch), Model) {
+                    if matches!(row(*switch), (Model, _)) {
                         println!("{switch:?}: NOT noticed here, but by the model");
                         continue;
                     }
                     match hunt(*switch) {
-                        Some(violation) => println!("{switch:?}: {violation}"),
-                        None => missed.lock().unwrap().push(*switch),
+                        Ok(violation) => println!("{switch:?}: {violation}"),
+                        Err(others) => missed.lock().unwrap().push((*switch, others)),
                     }
                 }
             });
         }
     });
     let missed = missed.into_inner().unwrap();
-    assert!(missed.is_empty(), "nobody notices {missed:?}");
+    assert!(missed.is_empty(), "not noticed as their rows say: {missed:#?}");
 }
 
 /// A row that would be met by worlds that keep every rule says nothing.
@@ -105,11 +128,11 @@ fn each_rule_that_is_turned_off_is_noticed_where_its_row_says() {
 fn with_every_rule_on_no_row_finds_anything() {
     let mut sweeps = Vec::new();
     for switch in Switch::ALL {
-        if let Sweep(fabric, one, two) = row(*switch)
+        if let (Sweep(fabric, one, two), _) = row(*switch)
             && !sweeps.contains(&(fabric, one, two))
         {
             sweeps.push((fabric, one, two));
-            assert_eq!(broken_by(fabric, one, two), None, "{switch:?}");
+            assert_eq!(broken_by(fabric, one, two).next(), None, "{switch:?}");
         }
     }
 }

@@ -14,12 +14,11 @@ type Cell = (u16, u32, u32);
 #[derive(Default)]
 pub(crate) struct DoneMeansAll {
     wants: BTreeMap<(Life, LifeId), (RoomKey, BTreeSet<Cell>)>,
-    senders: BTreeMap<(Life, LifeId), RoomKey>,
+    /// And how many receivers its request has.
+    senders: BTreeMap<(Life, LifeId), (RoomKey, usize)>,
     claims: BTreeMap<(Life, LifeId), ClaimTag>,
     written: BTreeMap<ClaimTag, BTreeSet<Cell>>,
     done: BTreeMap<RoomKey, usize>,
-    /// How many claims of a key a sender took.
-    posted: BTreeMap<(Life, LifeId), BTreeSet<ClaimTag>>,
 }
 
 impl Invariant for DoneMeansAll {
@@ -47,18 +46,19 @@ impl Invariant for DoneMeansAll {
                 }
                 self.wants.insert((*at, *life), (*key, cells));
             }
-            Fact::Started { at, life, key, .. } => {
-                self.senders.insert((*at, *life), *key);
+            Fact::Started {
+                at,
+                life,
+                key,
+                receivers,
+                ..
+            } => {
+                self.senders.insert((*at, *life), (*key, *receivers));
             }
             Fact::Opened {
                 at, life, claim, ..
             } => {
                 self.claims.insert((*at, *life), *claim);
-            }
-            Fact::Posted {
-                at, life, claim, ..
-            } => {
-                self.posted.entry((*at, *life)).or_default().insert(*claim);
             }
             Fact::Wrote {
                 claim,
@@ -99,12 +99,11 @@ impl DoneMeansAll {
                 return Err(format!("{room:?} ({key}) is Done without {cell:?}"));
             }
             *self.done.entry(*key).or_default() += 1;
-        } else if let Some(key) = self.senders.get(&room) {
-            let claims = self.posted.get(&room).map_or(0, BTreeSet::len);
+        } else if let Some((key, receivers)) = self.senders.get(&room) {
             let done = self.done.get(key).copied().unwrap_or(0);
-            if done < claims {
+            if done != *receivers {
                 return Err(format!(
-                    "sender {room:?} ({key}) of {claims} claims is Done, and {done} receivers are"
+                    "sender {room:?} ({key}) to {receivers} receivers is Done, and {done} of them are"
                 ));
             }
         }

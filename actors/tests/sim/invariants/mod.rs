@@ -6,6 +6,7 @@ mod bounded;
 mod done_means_all;
 mod heals;
 mod late_write;
+mod on_time;
 mod one_end;
 mod one_owner;
 mod proof;
@@ -30,6 +31,7 @@ pub(crate) fn all() -> Vec<Box<dyn Invariant>> {
         Box::<one_owner::OneOwner>::default(),
         Box::<one_end::OneEnd>::default(),
         Box::<proof::Proof>::default(),
+        Box::<on_time::OnTime>::default(),
         Box::<told_once::ToldOnce>::default(),
         Box::<bounded::Bounded>::default(),
         Box::<heals::Heals>::default(),
