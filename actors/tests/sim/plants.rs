@@ -59,7 +59,9 @@ fn found(plant: Plant) -> u64 {
 fn every_promise_is_broken_by_a_bug_of_the_rows() {
     for invariant in all() {
         let name = invariant.name();
-        let row = ROWS.iter().find(|(_, promise, _)| name.starts_with(promise));
+        let row = ROWS
+            .iter()
+            .find(|(_, promise, _)| name.starts_with(promise));
         assert!(row.is_some(), "nothing here breaks {name:?}");
     }
 }

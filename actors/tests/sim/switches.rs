@@ -59,20 +59,12 @@ fn row(switch: Switch) -> (Where, &'static str) {
         MessageByRoomId => (Seeds(300), "S3"),
         LateNumberForgotten => (Seeds(100), "L4"),
         // Tried, and not noticed by these worlds within 60 seeds: the model has a story of each.
-<<<<<<< HEAD
-        PanickedClaimUnknown | LostSessionKeepsRooms => Model,
-        ReleaseOnDone | ReleaseAfterFirstLeg | RefusedCountsAsLanded => Model,
-        OutcomeRepeated | EndSaidTwice | MessageByNumberAlone | RepeatPosted => Model,
-        MarkIgnored | AbortLeavesNoMark | AbortOvertakesClaim | DuplicateDelivered => Model,
-        EarlyAbortForgotten | AbortNotSentAgain | StallClockInQueue | TombstoneByRoomId => Model,
-=======
         PanickedClaimUnknown | LostSessionKeepsRooms => (Model, ""),
         ReleaseOnDone | ReleaseAfterFirstLeg | RefusedCountsAsLanded => (Model, ""),
-        OutcomeRepeated | EndSaidTwice | MessageByNumberAlone => (Model, ""),
+        OutcomeRepeated | EndSaidTwice | MessageByNumberAlone | RepeatPosted => (Model, ""),
         MarkIgnored | AbortLeavesNoMark | AbortOvertakesClaim => (Model, ""),
         DuplicateDelivered | EarlyAbortForgotten | AbortNotSentAgain => (Model, ""),
         StallClockInQueue | TombstoneByRoomId => (Model, ""),
->>>>>>> wt-sim
     }
 }
 
@@ -120,7 +112,10 @@ fn each_rule_that_is_turned_off_is_noticed_where_its_row_says() {
         }
     });
     let missed = missed.into_inner().unwrap();
-    assert!(missed.is_empty(), "not noticed as their rows say: {missed:#?}");
+    assert!(
+        missed.is_empty(),
+        "not noticed as their rows say: {missed:#?}"
+    );
 }
 
 /// A row that would be met by worlds that keep every rule says nothing.
