@@ -256,7 +256,7 @@ fn dropped() -> u64 {
     println!("{said}");
     let after = said.split("dropped ").skip(1);
     let numbers = after.map(|text| text.split([',', ')', ' ']).next().unwrap().parse::<u64>());
-    numbers.map(|n| n.expect("a number")).sum()
+    numbers.map(Result::unwrap).sum()
 }
 
 /// Takes the network away, again and again. Gives how often.
