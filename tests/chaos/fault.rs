@@ -105,7 +105,7 @@ pub(crate) enum Undo {
 
 /// A fault that strikes when something comes, and until then has not happened.
 pub(crate) struct Armed {
-    pub(crate) fault: Fault,
+    fault: Fault,
     sign: Sign,
     /// How often it had been seen before.
     before: u64,

@@ -37,7 +37,13 @@ pub(crate) struct Plan {
     pub(crate) plant: Option<Plant>,
     /// How long everything may take to come back at the end.
     pub(crate) patience: Duration,
+    /// The first faults, from the last one on.
+    pub(crate) deck: Vec<Fault>,
 }
+
+/// What the plan's seed is for.
+const DECKS: u64 = 1;
+const STRIKES: u64 = 2;
 
 /// What came of it.
 #[derive(Debug, Default)]
@@ -149,9 +155,11 @@ pub(crate) struct Storm {
 
 /// Runs it from start to end. Faults are drawn from the deck; those that could strike nothing, or that
 /// nothing came to be struck by, go to its end.
-pub(crate) async fn run(plan: &Plan, deck: &mut Vec<Fault>) -> Report {
+pub(crate) async fn run(plan: &Plan) -> Report {
     let mut storm = Storm::start(plan).await;
-    storm.deck = std::mem::take(deck);
+    let mut decks = Rng::of(plan.seed, &[DECKS]);
+    storm.deck.clone_from(&plan.deck);
+    let mut strikes = 0;
     let end = Instant::now() + plan.time;
     let mut next = Instant::now() + Duration::from_millis(300);
     while Instant::now() < end && storm.report.wrong.is_empty() {
@@ -161,25 +169,24 @@ pub(crate) async fn run(plan: &Plan, deck: &mut Vec<Fault>) -> Report {
         if plan.faults && Instant::now() >= next {
             if storm.deck.is_empty() {
                 storm.deck.extend(KINDS);
-                storm.rng.shuffle(&mut storm.deck);
+                decks.shuffle(&mut storm.deck);
             }
+            // What one draws does not depend on what those before it found.
+            strikes += 1;
+            storm.rng = Rng::of(plan.seed, &[STRIKES, strikes]);
+            let gap = 50 + storm.rng.below(400);
             if let Some(fault) = storm.deck.pop()
                 && !storm.strike(fault).await
             {
                 storm.deck.insert(0, fault);
             }
             // The fewer there are, the more of them one fault strikes.
-            let gap = 50 + storm.rng.below(400);
             next = Instant::now() + Duration::from_millis(gap * 4 / storm.places.len() as u64);
         }
         storm.listen().await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     storm.count_armed();
-    storm
-        .deck
-        .extend(storm.armed.drain(..).map(|armed| armed.fault));
-    *deck = std::mem::take(&mut storm.deck);
     if storm.report.wrong.is_empty() {
         storm.heal().await;
         storm.fresh().await;
