@@ -44,7 +44,7 @@ fn row(switch: Switch) -> (Where, &'static str) {
         ReleaseOnWithdrawal | CustodyAfterAddress => (Seeds(60), "S6"),
         ReleaseOfPostedChunk => (Seeds(60), "S2"),
         CompleteWhenPosted => (Seeds(60), "S3"),
-        // Sums that never match: nothing is ever done.
+        // Cells are counted in places where they are not: what lands there later overlaps.
         CoverageIsASum => (Seeds(10), "L4"),
         QuiescedWhileJobsOut => (Seeds(20), "S6"),
         DoneBeforeGateClosed => (Seeds(20), "L3"),
@@ -112,7 +112,10 @@ fn each_rule_that_is_turned_off_is_noticed_where_its_row_says() {
         }
     });
     let missed = missed.into_inner().unwrap();
-    assert!(missed.is_empty(), "not noticed as their rows say: {missed:#?}");
+    assert!(
+        missed.is_empty(),
+        "not noticed as their rows say: {missed:#?}"
+    );
 }
 
 /// A row that would be met by worlds that keep every rule says nothing.
