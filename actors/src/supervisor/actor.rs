@@ -126,6 +126,8 @@ pub struct Shard {
     running: Running,
     /// When the next look at the clocks is due, and its wake-up.
     alarm: Option<(Tick, AbortHandle)>,
+    /// `Fire` is in the inbox: no alarm is needed until it has been handled, and no other one.
+    firing: bool,
     /// Messages for peers, sent at the end of each turn.
     outgoing: Vec<(PeerRef, Vec<Command>)>,
     /// What handling an output told the core in turn.
@@ -270,6 +272,7 @@ impl Shard {
             timers: Timers::default(),
             running: Running::default(),
             alarm: None,
+            firing: false,
             outgoing: Vec::new(),
             follow_up: VecDeque::new(),
             scratch: Vec::new(),
@@ -577,6 +580,10 @@ impl Shard {
 
     /// One wake-up for all clocks, and at least one a heartbeat while any is armed.
     fn set_alarm(&mut self, ctx: &mut Context<Self>) {
+        if self.firing {
+            // What ran out is still armed until then: an alarm for it would ring at once, again and again.
+            return;
+        }
         let Some(next) = self.timers.next() else {
             return;
         };
@@ -595,9 +602,9 @@ impl Shard {
     fn wake_up_for_clocks(&mut self) {
         self.alarm = None;
         let now = self.running.now();
-        if self.timers.next().is_some_and(|next| next <= now) {
+        if !self.firing && self.timers.next().is_some_and(|next| next <= now) {
             // Behind what has arrived already: it may be what the clock waits for.
-            let _ = self.inbox.put(Inbound::Fire);
+            self.firing = self.inbox.put(Inbound::Fire).is_ok();
         }
     }
 
@@ -610,6 +617,7 @@ impl Shard {
     }
 
     fn fire(&mut self, ctx: &mut Context<Self>) {
+        self.firing = false;
         let now = self.running.now();
         while let Some(clock) = self.timers.pop(now) {
             let input = match clock {

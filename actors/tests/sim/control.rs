@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// Frames that a pipe holds.
 pub(crate) const PIPE: usize = 24;
 /// Messages in a shard's inbox from which its readers wait.
-pub(crate) const INBOX: usize = 48;
+pub(crate) const INBOX: usize = 16;
 const ACK_LATER: u64 = 10 * MS;
 
 pub(crate) const SENDER: usize = 0;

@@ -9,7 +9,7 @@
 //! says or takes.
 
 use super::fact::Fact;
-use super::node::{Inbound, Node};
+use super::node::{FRAMES, Inbound, Node};
 use super::plant::Plant;
 use crate::clock::Clock;
 use crate::memory::{Target, Withdrawn, Witness};
@@ -98,7 +98,7 @@ impl End {
             return;
         };
         let limits = SessionLimits {
-            unacknowledged: 4_096,
+            unacknowledged: FRAMES,
             progress: 64,
             our_window: ours,
             their_window: theirs,

@@ -144,17 +144,36 @@ pub(crate) enum Fact {
 }
 
 /// What a node holds now, and its bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Load {
     pub(crate) inbox: usize,
     /// Of these, said by peers.
     pub(crate) from_peers: usize,
     pub(crate) early: usize,
+    /// Of these, the most of one peer.
+    pub(crate) early_of_one: usize,
     pub(crate) lives: usize,
     pub(crate) claims: usize,
     pub(crate) frames: usize,
     pub(crate) pipe: usize,
     pub(crate) remembered: usize,
+}
+
+impl Load {
+    /// The most of each.
+    pub(crate) fn most(self, other: Load) -> Load {
+        Load {
+            inbox: self.inbox.max(other.inbox),
+            from_peers: self.from_peers.max(other.from_peers),
+            early: self.early.max(other.early),
+            early_of_one: self.early_of_one.max(other.early_of_one),
+            lives: self.lives.max(other.lives),
+            claims: self.claims.max(other.claims),
+            frames: self.frames.max(other.frames),
+            pipe: self.pipe.max(other.pipe),
+            remembered: self.remembered.max(other.remembered),
+        }
+    }
 }
 
 impl Hash for super::plan::Plan {

@@ -13,6 +13,9 @@
 //! pools, leases, gates, tickets and witnesses with real bytes. Played: threads, actors' mailboxes,
 //! sockets, other processes (a writer that died inside a gate is let out when the kernel would say
 //! so), callers. No clock, no thread, no hash order within a world.
+//!
+//! Not here: control frames that overtake each other (a connection keeps their order; the session's own
+//! tests send them in others), and a meddler with single data frames (their connections break instead).
 
 pub(crate) mod caller;
 pub(crate) mod chance;

@@ -174,6 +174,8 @@ pub(crate) struct Node {
     pub(crate) timers: Timers,
     pub(crate) running: Running,
     pub(crate) alarm: Option<Tick>,
+    /// `Fire` is in the inbox.
+    pub(crate) firing: bool,
     /// How far its clock is ahead.
     pub(crate) skew: u64,
     /// Of this life; a table is never let go of, since a writer may be inside for as long as it likes.
@@ -209,9 +211,11 @@ pub(crate) struct Node {
 pub(crate) type Limbo = (VecDeque<Inbound>, Core);
 
 /// Early claims that a node keeps of one peer.
-pub(crate) const EARLY: usize = 64;
+pub(crate) const EARLY: usize = 2;
 /// Outcomes that it remembers.
-pub(crate) const SPENT: usize = 4_096;
+pub(crate) const SPENT: usize = 64;
+/// Frames that a session keeps until they are acknowledged.
+pub(crate) const FRAMES: usize = 256;
 /// Rows of the aux pool.
 const ROWS: u32 = 512;
 /// Bytes of a cell.
@@ -277,6 +281,7 @@ impl Node {
             timers: Timers::default(),
             running: Running::default(),
             alarm: None,
+            firing: false,
             skew: 0,
             gates: gates(plan),
             claims: 0,
@@ -345,7 +350,7 @@ impl Node {
         self.gates = gates(plan);
         self.timers = Timers::default();
         self.running = Running::default();
-        self.alarm = None;
+        (self.alarm, self.firing) = (None, false);
         (self.look_due, self.turn_due, self.mail_due) = (false, false, false);
     }
 

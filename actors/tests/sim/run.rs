@@ -1,5 +1,6 @@
 //! Many seeds over the machine's cores, and what is told of one that fails.
 
+use super::fact::Load;
 use super::minimise::shortest;
 use super::plan::Plan;
 use super::world::{Options, Report, World};
@@ -16,6 +17,8 @@ pub(crate) struct Sums {
     pub(crate) rooms: u64,
     pub(crate) ended: u64,
     pub(crate) done: u64,
+    /// The most that a node of any held.
+    pub(crate) peak: Load,
 }
 
 /// One world of a seed.
@@ -48,6 +51,7 @@ pub(crate) fn worlds(first: u64, seeds: u64, options: Options) -> (Sums, Option<
                     sums.rooms += report.rooms;
                     sums.ended += report.ended;
                     sums.done += report.done;
+                    sums.peak = sums.peak.most(report.peak);
                     if report.violation.is_some() && failed.is_none_or(|failed| seed < failed) {
                         *failed = Some(seed);
                     }

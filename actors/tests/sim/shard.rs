@@ -356,6 +356,9 @@ impl World {
 
     fn set_alarm(&mut self, n: usize) {
         let node = &mut self.nodes[n];
+        if node.firing {
+            return;
+        }
         let Some(next) = node.timers.next() else {
             return;
         };
@@ -384,12 +387,14 @@ impl World {
             .is_some_and(|at| at <= node.running.now())
         {
             // Behind what has arrived already: it may be what the clock waits for.
+            node.firing = true;
             node.inbox.push_back(Inbound::Fire);
         }
         self.settle(n);
     }
 
     fn fire(&mut self, n: usize) {
+        self.nodes[n].firing = false;
         let now = self.nodes[n].running.now();
         while let Some(clock) = self.nodes[n].timers.pop(now) {
             let input = match clock {

@@ -44,7 +44,7 @@ fn row(switch: Switch) -> (Where, &'static str) {
         ReleaseOnWithdrawal | CustodyAfterAddress => (Seeds(60), "S6"),
         ReleaseOfPostedChunk => (Seeds(60), "S2"),
         CompleteWhenPosted => (Seeds(60), "S3"),
-        // Sums that never match: nothing is ever done.
+        // Cells are counted in places where they are not: what lands there later overlaps.
         CoverageIsASum => (Seeds(10), "L4"),
         QuiescedWhileJobsOut => (Seeds(20), "S6"),
         DoneBeforeGateClosed => (Seeds(20), "L3"),

@@ -104,6 +104,8 @@ pub(crate) struct Report {
     pub(crate) ended: u64,
     pub(crate) done: u64,
     pub(crate) rooms: u64,
+    /// The most that a node held.
+    pub(crate) peak: Load,
 }
 
 pub(crate) struct World {
@@ -134,6 +136,7 @@ pub(crate) struct World {
     steps: u64,
     frames: u64,
     early: (u64, u64),
+    peak: Load,
     pub(crate) over: bool,
     pub(crate) calm: bool,
 }
@@ -183,6 +186,7 @@ impl World {
             steps: 0,
             frames: 0,
             early: (0, 0),
+            peak: Load::default(),
             over: false,
             calm: false,
             plan,
@@ -227,6 +231,7 @@ impl World {
             ended,
             done,
             rooms: world.plan.requests.len() as u64,
+            peak: world.peak,
             violation: violation.or(panicked.clone()),
         };
         if panicked.is_none() {
@@ -349,16 +354,23 @@ impl World {
     pub(crate) fn measure(&mut self, n: usize) {
         let node = &self.nodes[n];
         let (mut frames, mut pipe) = (0, 0);
-        for link in &self.links {
+        for (i, link) in self.links.iter().enumerate() {
             for (side, end) in link.ends.iter().enumerate() {
-                frames = frames.max(end.session.as_ref().map_or(0, |s| s.unacknowledged()));
-                pipe = pipe.max(link.under_way(side));
+                if self.node_at(i, side) == n {
+                    frames = frames.max(end.session.as_ref().map_or(0, |s| s.unacknowledged()));
+                    pipe = pipe.max(link.under_way(side));
+                }
             }
+        }
+        let mut early = BTreeMap::<_, usize>::new();
+        for waiting in node.core.early().iter() {
+            *early.entry(waiting.peer).or_default() += 1;
         }
         let load = Load {
             inbox: node.inbox.len(),
             from_peers: node.inbox.iter().filter(|i| i.is_from_peer()).count(),
-            early: node.core.early().iter().count(),
+            early: early.values().sum(),
+            early_of_one: early.values().copied().max().unwrap_or(0),
             lives: node.core.lives().count(),
             claims: node.core.claims(),
             frames,
@@ -366,6 +378,7 @@ impl World {
             remembered: node.core.remembered(),
         };
         let at = node.life();
+        self.peak = self.peak.most(load);
         self.fact(Fact::Load { at, load });
     }
 

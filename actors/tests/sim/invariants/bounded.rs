@@ -3,7 +3,7 @@
 use super::Invariant;
 use crate::sim::control::{INBOX, PIPE};
 use crate::sim::fact::Fact;
-use crate::sim::node::{EARLY, SPENT};
+use crate::sim::node::{EARLY, FRAMES, SPENT};
 
 #[derive(Default)]
 pub(crate) struct Bounded;
@@ -31,6 +31,8 @@ impl Invariant for Bounded {
                     ),
                     ("messages of peers", load.from_peers, INBOX + READERS),
                     ("early claims", load.early, EARLY * READERS),
+                    ("early claims of a peer", load.early_of_one, EARLY),
+                    ("frames of a session", load.frames, FRAMES),
                     ("frames in a pipe", load.pipe, PIPE + 2),
                     ("outcomes remembered", load.remembered, SPENT),
                     ("claims", load.claims, 2 * load.lives + EARLY * READERS),
