@@ -171,7 +171,7 @@ fn one_room_with_aborts_of_both_sides_keeps_the_contract() {
         acks: true,
         ..small
     };
-    search_both("aborts", (2_000, small), (2_400, large));
+    search_both("aborts", (2_000, small), (20_000, large));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn one_room_over_a_session_that_is_reset_and_resumed_keeps_the_contract() {
         acks: true,
         ..SIZE
     };
-    search_both("reset", (4_500, small), (5_400, large));
+    search_both("reset", (4_500, small), (50_000, large));
 }
 
 /// The session is given up on one side, then on the other, and begun again on each, with anything in
@@ -254,5 +254,5 @@ fn one_room_with_a_panic_keeps_the_contract() {
         acks: true,
         ..SIZE
     };
-    search_both("panic", (2_000, small), (2_600, large));
+    search_both("panic", (2_000, small), (25_000, large));
 }
