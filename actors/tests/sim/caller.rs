@@ -8,7 +8,7 @@
 
 use super::chance::roll;
 use super::fact::{Fact, LeaseNo};
-use super::node::{Attached, CELL, Draft, Gate, In, Kept, Lent};
+use super::node::{Attached, CELL, Draft, Gate, In, Kept, Lent, SPENT};
 use super::plan::{MS, Mistake, Request, US, Who};
 use super::plant::Plant;
 use super::shard::attached;
@@ -47,6 +47,8 @@ pub(crate) struct Caller {
     pushed: usize,
     chunks: u32,
     tries: u32,
+    /// How many outcomes its node had delivered when a side was over.
+    over_at: BTreeMap<Who, u64>,
 }
 
 /// How far one of them is.
@@ -130,6 +132,8 @@ impl World {
             Call::Begin | Call::Leave(..) => {}
             Call::Start(Who::Sender) => self.start_sender(i, n, false),
             Call::Start(Who::Receiver(rank)) => self.start_receiver(i, n, rank, false),
+            // A key that long ago may be forgotten: nodes remember so many.
+            Call::Again(who) if self.is_long_over(i, n, who) => {}
             Call::Again(Who::Sender) => self.start_sender(i, n, true),
             Call::Again(Who::Receiver(rank)) => self.start_receiver(i, n, rank, true),
             Call::Push(chunk) => self.push(i, n, chunk),
@@ -141,6 +145,11 @@ impl World {
                 }
             }
         }
+    }
+
+    fn is_long_over(&self, i: usize, n: usize, who: Who) -> bool {
+        let over_at = self.callers[i].over_at.get(&who).copied();
+        self.nodes[n].outcomes - over_at.unwrap_or(0) > SPENT as u64 / 2
     }
 
     fn begin_attempt(&mut self, i: usize, attempt: u32) {
@@ -519,6 +528,7 @@ impl World {
         let Some(info) = self.lives.get(&(n, life)).copied() else {
             return;
         };
+        self.nodes[n].outcomes += 1;
         let done = *outcome == Outcome::Done;
         if self.callers[info.request].attempt == info.attempt {
             self.side_over(info.request, info.who, done);
@@ -526,6 +536,8 @@ impl World {
     }
 
     fn side_over(&mut self, i: usize, who: Who, done: bool) {
+        let outcomes = self.nodes[self.place_of(i, who)].outcomes;
+        self.callers[i].over_at.insert(who, outcomes);
         let request = &self.plan.requests[i];
         let (retries, probe, impatient) = (request.retries, request.probe, request.impatient);
         let caller = &mut self.callers[i];

@@ -191,6 +191,8 @@ pub(crate) struct Node {
     pub(crate) peers: BTreeMap<PeerRef, (usize, usize)>,
     pub(crate) next_peer: u32,
     pub(crate) next_life: u64,
+    /// Outcomes delivered, in all lives.
+    pub(crate) outcomes: u64,
     pub(crate) lane: Lane,
     pub(crate) sink: Arc<Sink>,
     pub(crate) sums: BTreeMap<LifeId, Sum>,
@@ -293,6 +295,7 @@ impl Node {
             peers: BTreeMap::new(),
             next_peer: 1,
             next_life: 1,
+            outcomes: 0,
             lane: Lane::default(),
             sink: Arc::default(),
             sums: BTreeMap::new(),
