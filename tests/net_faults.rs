@@ -368,6 +368,12 @@ async fn a_changed_bit_in_a_handshake_is_never_accepted_and_the_next_try_is() {
     let duo = Duo::with(setup(512, patient())).await;
     for way in [Way::Up, Way::Down] {
         for at in (0..400u64).step_by(23) {
+            // They come up by and by, and one that came next would be changed in its payload.
+            until("both data connections are there", || {
+                let carry = |link: &Link| link.came(Way::Up) > 0 && !is_control(link);
+                duo.proxy().open().iter().filter(|link| carry(link)).count() == 2
+            })
+            .await;
             // Every connection but the first one after this passes.
             let mut first = true;
             duo.proxy().plan(move |_| match std::mem::take(&mut first) {
