@@ -128,3 +128,22 @@ impl Tick {
         std::time::Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_largest_claim_number_is_the_last_one_of_48_bits() {
+        let bits = |no: u64| u64::BITS - no.leading_zeros();
+        assert_eq!((bits(ClaimNo::MAX.0), bits(ClaimNo::MAX.0 + 1)), (48, 49));
+    }
+
+    #[test]
+    fn how_long_ago_a_moment_was_is_what_was_added_to_it_and_never_less_than_nothing() {
+        let (then, pause) = (Tick(7), Duration::from_millis(3));
+        let now = then.after(pause);
+        assert_eq!((now.since(then), then.since(now)), (pause, Duration::ZERO));
+    }
+}

@@ -225,4 +225,14 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn a_rule_that_is_turned_off_twice_is_off() {
+        let a = Switch::ReleaseOnDone;
+        with(a, || {
+            with(a, || assert!(is_off(a)));
+            assert!(is_off(a));
+        });
+        assert!(!is_off(a));
+    }
 }

@@ -74,3 +74,54 @@ pub(super) mod pages {
         from.deserialize_bytes(Packed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::PoolId;
+    use bincode::config::standard;
+    use serde::{Deserialize, Serialize};
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Sections(#[serde(deserialize_with = "few_sections")] Vec<Section>);
+
+    fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+        bincode::serde::encode_to_vec(value, standard()).unwrap()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Sections, String> {
+        bincode::serde::decode_from_slice(bytes, standard())
+            .map(|(sections, _)| sections)
+            .map_err(|error| error.to_string())
+    }
+
+    fn section(pool: u16, pages: Vec<u32>) -> Section {
+        let pool = PoolId(pool);
+        Section { pool, pages }
+    }
+
+    #[test]
+    fn the_sections_of_a_claim_come_over_the_wire_as_they_were() {
+        let sections = Sections(vec![
+            section(0, vec![0, 1, u32::MAX]),
+            section(3, Vec::new()),
+        ]);
+        assert_eq!(decode(&encode(&sections)), Ok(sections));
+    }
+
+    #[test]
+    fn one_section_too_many_is_refused_with_the_bound() {
+        let most = Claim::MAX_SECTIONS as u16;
+        let with = |n| Sections((0..n).map(|pool| section(pool, Vec::new())).collect());
+        assert_eq!(decode(&encode(&with(most))), Ok(with(most)));
+        let error = decode(&encode(&with(most + 1))).unwrap_err();
+        assert!(error.contains("at most 64 sections"), "{error}");
+    }
+
+    #[test]
+    fn pages_that_are_not_of_four_bytes_each_are_refused_with_what_they_must_be() {
+        // One section of pool 0, whose list of pages has five bytes.
+        let error = decode(&encode(&[(0_u16, vec![0_u8; 5])].to_vec())).unwrap_err();
+        assert!(error.contains("page indices of four bytes each"), "{error}");
+    }
+}

@@ -301,4 +301,31 @@ mod tests {
         assert_eq!(c.release(chunk), Some("source"));
         assert_eq!(c.release(chunk), None);
     }
+
+    #[test]
+    fn a_leg_that_has_paid_is_not_among_those_that_owe() {
+        let other = LegNo(1);
+        let mut c = C::default();
+        for leg in [LEG, other, other] {
+            c.owe(leg, None).unwrap();
+        }
+        assert_eq!(c.owing().collect::<Vec<_>>(), [(LEG, 1), (other, 2)]);
+        c.meet(LEG, None, 1).unwrap();
+        assert_eq!(c.owing().collect::<Vec<_>>(), [(other, 2)]);
+    }
+
+    #[test]
+    fn what_is_held_can_be_lent_on_and_stays_held() {
+        let mut c = C::default();
+        c.hold(Held::Section(0), "pages");
+        c.hold(Held::Aux, "row");
+        for (_, lease) in c.leases_mut() {
+            *lease = "lent on";
+        }
+        let held: Vec<_> = c.leases().collect();
+        assert_eq!(
+            held,
+            [(Held::Section(0), &"lent on"), (Held::Aux, &"lent on")]
+        );
+    }
 }

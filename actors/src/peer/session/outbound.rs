@@ -222,3 +222,21 @@ fn trim<T>(queue: &mut VecDeque<T>) {
         queue.shrink_to((queue.len() * 2).max(KEEP / 2));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::LIMITS;
+    use super::*;
+
+    #[test]
+    fn what_a_burst_took_is_given_back_when_it_is_over() {
+        let (mut out, mut credit) = (Outbound::default(), Credit::new(&LIMITS));
+        for _ in 0..10_000 {
+            out.queue(Body::Bye { drained: false });
+        }
+        while out.next_reliable(&mut credit).is_some() {}
+        assert!(out.unsent.capacity() <= KEEP, "nothing waits any more");
+        out.acknowledge(10_000).unwrap();
+        assert!(out.sent.capacity() <= KEEP, "the peer has everything");
+    }
+}

@@ -321,3 +321,12 @@ fn every_live_state_ends_at_once_when_aborted_and_keeps_its_lease_until_the_proo
         assert_eq!(room.state(), StateName::Aborted, "{name}");
     }
 }
+
+#[test]
+fn the_loss_of_a_leg_that_the_room_does_not_have_changes_nothing() {
+    let mut b = open();
+    let before = b.room.clone();
+    let out = b.tell(lost(crate::ids::LegNo(7)));
+    assert_eq!(out, [Effect::Note(Note::Stale("LegLost"))]);
+    assert_eq!(b.room, before);
+}

@@ -528,3 +528,47 @@ fn chunks_of_a_pool_that_no_section_names_are_not_sent() {
 fn explode_panics_so_that_tests_can_lose_a_room() {
     Bench::sender(1).tell(Event::Explode);
 }
+
+#[test]
+fn a_finish_short_of_what_was_pushed_ends_the_room_before_anyone_claims() {
+    let short = Event::Finish {
+        total: 4,
+        aux: true,
+    };
+    let out = Bench::sender(1).with([push(0..3, 0)]).tell(short);
+    assert_eq!(outcome(&out), Some(Code::LengthMismatch));
+    assert!(text(&out).contains("token 6"), "{}", text(&out));
+}
+
+#[test]
+fn each_layer_of_the_requests_last_page_may_end_inside_it() {
+    let mut b = Bench::sender(1);
+    for layer in 0..2 {
+        let mut last = chunk(layer, 2..4);
+        (last.layers, last.pool_layers) = (layer..layer + 1, 2);
+        assert_eq!(outcome(&b.tell(Event::Push(last))), None, "layer {layer}");
+    }
+    assert_eq!(outcome(&b.tell(finish())), None);
+    assert_eq!(b.room.state(), StateName::Registered);
+}
+
+#[test]
+fn a_chunk_with_other_pages_after_finish_is_told_that_finish_was_said() {
+    let mut b = Bench::sender(1).with([push(0..4, 0), finish()]);
+    let out = b.tell(Event::Push(chunk_at(1, 0..4, 50)));
+    assert_eq!(outcome(&out), Some(Code::BadChunk));
+    assert!(text(&out).contains("pushed after finish(7)"), "{out:?}");
+}
+
+#[test]
+fn the_bytes_posted_are_those_of_the_layers_that_the_leg_wants() {
+    let mut terms = claim(1, 0, 0);
+    (terms.sections[0].layer, terms.sections[0].layer_end) = (1, 3);
+    let mut all = chunk(0, 0..4);
+    (all.layers, all.pool_layers) = (0..3, 3);
+    let mut b = Bench::sender(1).with([bind(LEG, terms)]);
+    let out = b.tell(Event::Push(all));
+    // Four pages of ten bytes a layer, of two layers.
+    let (posted, written) = (80, 0);
+    assert_eq!(said(&out, LEG), [Say::Progress { posted, written }]);
+}

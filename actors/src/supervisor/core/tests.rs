@@ -5,6 +5,7 @@ mod crash;
 mod ends;
 mod keys;
 mod limits;
+mod lives;
 
 use super::{CoreLimits, ShardCore};
 use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, RoomKey};

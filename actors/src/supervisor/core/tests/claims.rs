@@ -253,3 +253,17 @@ fn numbers_of_the_two_directions_of_a_session_do_not_mix() {
         [(2, Some(Code::Stalled))]
     );
 }
+
+#[test]
+fn a_claim_is_served_from_when_it_waits_until_its_room_is_over() {
+    let mut s = Shard::new();
+    let served = |s: &Shard| s.core.serves(P, ClaimNo(1));
+    assert!(!served(&s), "it has not come");
+    s.claim(P, 1, key(0), 1, 0);
+    assert!(served(&s), "it waits");
+    s.send(1, key(0), 1);
+    assert!(served(&s), "it is bound");
+    assert!(!s.core.serves(Q, ClaimNo(1)) && !s.core.serves(P, ClaimNo(2)));
+    s.abort(1);
+    assert!(!served(&s), "its room is over");
+}
