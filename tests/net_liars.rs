@@ -710,7 +710,16 @@ async fn a_claim_number_of_an_earlier_session_is_dead_in_the_next_one_of_the_sam
     let me = liar.me;
     drop(liar);
     // The session is not gone on with: another one begins, and ends what was of the first.
-    let mut again = FakePeer::connect_as(me, address, name, Some(key()), pools(), || ()).unwrap();
+    let mut again = None;
+    until("the first connection is known to be over", || {
+        match FakePeer::connect_as(me, address, name, Some(key()), pools(), || ()) {
+            Ok(peer) => again = Some(peer),
+            Err(why) => assert_eq!(why, CROSSED),
+        }
+        again.is_some()
+    })
+    .await;
+    let mut again = again.unwrap();
     until_stats("the first is over", node, |s| s.early_claims == 0).await;
     for number in [9, 1, 10] {
         claim.tag.room = RoomKey::new(94, 100 + number);

@@ -84,6 +84,9 @@ pub(crate) fn dial(address: &str) -> TcpStream {
     stream
 }
 
+/// What a node says to a connection while it believes in an earlier one of the same life.
+pub(crate) const CROSSED: &str = "another connection is up";
+
 impl FakePeer {
     /// Dials, greets and is accepted.
     pub(crate) fn connect(
@@ -159,6 +162,7 @@ impl FakePeer {
                     }
                 }
                 Step::Go => break,
+                Step::Crossed => return Err(CROSSED.into()),
                 other => panic!("{other:?}"),
             }
         }
