@@ -9,7 +9,7 @@ use super::core::{CoreLimits, ShardCore};
 use super::custody::Held;
 use super::io::{Counter, Input, Output, Which};
 use super::post::Small;
-use super::timers::{Clock, Running, Timers};
+use super::timers::{Clock, Running, Timers, Wakeup};
 use crate::copy::actor::{Lane, LaneWork};
 use crate::copy::job::{Job, Place};
 use crate::copy::sum::{SumJob, SumReply, SumSection};
@@ -124,10 +124,9 @@ pub struct Shard {
     small: Small,
     timers: Timers,
     running: Running,
-    /// When the next look at the clocks is due, and its wake-up.
-    alarm: Option<(Tick, AbortHandle)>,
-    /// `Fire` is in the inbox: no alarm is needed until it has been handled, and no other one.
-    firing: bool,
+    wakeup: Wakeup,
+    /// The last alarm that was set.
+    alarm: Option<AbortHandle>,
     /// Messages for peers, sent at the end of each turn.
     outgoing: Vec<(PeerRef, Vec<Command>)>,
     /// What handling an output told the core in turn.
@@ -271,8 +270,8 @@ impl Shard {
             small: Small::default(),
             timers: Timers::default(),
             running: Running::default(),
+            wakeup: Wakeup::default(),
             alarm: None,
-            firing: false,
             outgoing: Vec::new(),
             follow_up: VecDeque::new(),
             scratch: Vec::new(),
@@ -578,33 +577,21 @@ impl Shard {
         }
     }
 
-    /// One wake-up for all clocks, and at least one a heartbeat while any is armed.
     fn set_alarm(&mut self, ctx: &mut Context<Self>) {
-        if self.firing {
-            // What ran out is still armed until then: an alarm for it would ring at once, again and again.
-            return;
-        }
-        let Some(next) = self.timers.next() else {
-            return;
-        };
         let now = self.running.now();
-        let due = next.min(now.after(Running::HEARTBEAT));
-        if let Some((at, alarm)) = &self.alarm {
-            if *at <= due {
-                return;
+        if let Some(due) = self.wakeup.set(self.timers.next(), now) {
+            let alarm = later(ctx, Alarm { due }, due.since(now));
+            if let Some(old) = self.alarm.replace(alarm) {
+                old.abort();
             }
-            alarm.abort();
         }
-        self.alarm = Some((due, later(ctx, Alarm { due }, due.since(now))));
     }
 
-    /// What the alarm does when it rings.
-    fn wake_up_for_clocks(&mut self) {
-        self.alarm = None;
-        let now = self.running.now();
-        if !self.firing && self.timers.next().is_some_and(|next| next <= now) {
-            // Behind what has arrived already: it may be what the clock waits for.
-            self.firing = self.inbox.put(Inbound::Fire).is_ok();
+    fn rings(&mut self) {
+        let fires = self.wakeup.rings(self.timers.next(), self.running.now());
+        // The inbox is read here; if nothing can be put there, nothing is lost by looking again.
+        if fires && self.inbox.put(Inbound::Fire).is_err() {
+            self.wakeup.fired();
         }
     }
 
@@ -613,11 +600,11 @@ impl Shard {
     #[cfg(feature = "plant")]
     pub fn ring_the_alarm(&mut self) {
         self.count_turn();
-        self.wake_up_for_clocks();
+        self.rings();
     }
 
     fn fire(&mut self, ctx: &mut Context<Self>) {
-        self.firing = false;
+        self.wakeup.fired();
         let now = self.running.now();
         while let Some(clock) = self.timers.pop(now) {
             let input = match clock {
@@ -1287,12 +1274,10 @@ impl Handler<Alarm> for Shard {
 
     fn handle(&mut self, alarm: Alarm, ctx: &mut Context<Self>) {
         self.count_turn();
-        if (self.alarm.as_ref()).is_none_or(|(at, _)| *at != alarm.due) {
-            // It was on its way when it was taken back.
-            return;
+        if self.wakeup.is_set_for(alarm.due) {
+            self.rings();
+            self.settle(ctx);
         }
-        self.wake_up_for_clocks();
-        self.settle(ctx);
     }
 }
 

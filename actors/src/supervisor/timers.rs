@@ -172,6 +172,52 @@ impl Running {
     }
 }
 
+/// When a shard is woken for its clocks: one alarm for all of them, and at least one a heartbeat.
+///
+/// ```text
+///   set ──▶ rings ──▶ what ran out waits behind what is in the inbox ──▶ fired ──▶ set …
+/// ```
+///
+/// What has arrived comes first, since it may be what the clock waits for. Until then what ran out is
+/// still armed, and an alarm for it would ring at once, again and again: none is set meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct Wakeup {
+    due: Option<Tick>,
+    firing: bool,
+}
+
+impl Wakeup {
+    /// When an alarm has to be set for, `next` being the earliest clock, if there is none that rings as
+    /// early. One that was set before is taken back by it.
+    pub(crate) fn set(&mut self, next: Option<Tick>, now: Tick) -> Option<Tick> {
+        let due = next?.min(now.after(Running::HEARTBEAT));
+        if self.firing || self.due.is_some_and(|at| at <= due) {
+            return None;
+        }
+        self.due = Some(due);
+        Some(due)
+    }
+
+    /// Whether this alarm is meant. One that is not was on its way when it was taken back.
+    pub(crate) fn is_set_for(&self, due: Tick) -> bool {
+        self.due == Some(due)
+    }
+
+    /// The alarm rings. Whether the clocks are to be looked at, behind what is in the inbox; then
+    /// [`Wakeup::fired`] follows.
+    pub(crate) fn rings(&mut self, next: Option<Tick>, now: Tick) -> bool {
+        self.due = None;
+        let fires = !self.firing && next.is_some_and(|next| next <= now);
+        self.firing |= fires;
+        fires
+    }
+
+    /// The clocks are looked at.
+    pub(crate) fn fired(&mut self) {
+        self.firing = false;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,5 +260,40 @@ mod tests {
         let mut running = Running::default();
         assert_eq!(running.turn(Tick(100_000_000_000), false), None);
         assert_eq!(running.now(), Tick(100_000_000_000));
+    }
+
+    #[test]
+    fn an_alarm_is_for_the_earliest_clock_and_rings_once_a_heartbeat() {
+        let (mut wakeup, beat) = (Wakeup::default(), Tick(1_000_000_000));
+        assert_eq!(wakeup.set(None, Tick(0)), None);
+        let far = Some(Tick(90_000_000_000));
+        assert_eq!(wakeup.set(far, Tick(0)), Some(beat));
+        assert_eq!(
+            wakeup.set(far, Tick(5)),
+            None,
+            "the one that is set is earlier"
+        );
+        assert_eq!(wakeup.set(Some(Tick(70)), Tick(5)), Some(Tick(70)));
+        assert!(!wakeup.is_set_for(beat) && wakeup.is_set_for(Tick(70)));
+        // It was for the heartbeat alone, or the clock was cleared meanwhile.
+        assert!(!wakeup.rings(far, Tick(70)));
+        assert!(
+            wakeup.set(far, Tick(70)).is_some(),
+            "and another one is set"
+        );
+    }
+
+    #[test]
+    fn no_alarm_is_set_while_what_ran_out_waits_in_the_inbox() {
+        let mut wakeup = Wakeup::default();
+        let next = Some(Tick(10));
+        assert_eq!(wakeup.set(next, Tick(0)), next);
+        assert!(wakeup.rings(next, Tick(10)));
+        for now in [10, 11, 2_000_000_000] {
+            assert_eq!(wakeup.set(next, Tick(now)), None, "it would ring at once");
+            assert!(!wakeup.rings(next, Tick(now)), "it waits there already");
+        }
+        wakeup.fired();
+        assert_eq!(wakeup.set(Some(Tick(30)), Tick(11)), Some(Tick(30)));
     }
 }

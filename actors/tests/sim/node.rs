@@ -17,7 +17,7 @@ use crate::memory::{
     CancelFlag, Closing, Doorbell, GateTable, JobBack, Lease, OpenGate, Pool, SourceView,
     TicketSink, Witness,
 };
-use crate::timers::{Armed, Running, Timers};
+use crate::timers::{Armed, Running, Timers, Wakeup};
 use kvroom_actors::copy::schedule::Class;
 use kvroom_actors::ids::{ClaimNo, Incarnation, LegNo, LifeId, PeerRef, Tick};
 use kvroom_actors::limits::Deadlines;
@@ -173,9 +173,7 @@ pub(crate) struct Node {
     pub(crate) facts: Vec<Fact>,
     pub(crate) timers: Timers,
     pub(crate) running: Running,
-    pub(crate) alarm: Option<Tick>,
-    /// `Fire` is in the inbox.
-    pub(crate) firing: bool,
+    pub(crate) wakeup: Wakeup,
     /// How far its clock is ahead.
     pub(crate) skew: u64,
     /// Of this life; a table is never let go of, since a writer may be inside for as long as it likes.
@@ -282,8 +280,7 @@ impl Node {
             facts: Vec::new(),
             timers: Timers::default(),
             running: Running::default(),
-            alarm: None,
-            firing: false,
+            wakeup: Wakeup::default(),
             skew: 0,
             gates: gates(plan),
             claims: 0,
@@ -353,7 +350,7 @@ impl Node {
         self.gates = gates(plan);
         self.timers = Timers::default();
         self.running = Running::default();
-        (self.alarm, self.firing) = (None, false);
+        self.wakeup = Wakeup::default();
         (self.look_due, self.turn_due, self.mail_due) = (false, false, false);
     }
 

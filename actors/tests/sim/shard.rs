@@ -7,7 +7,7 @@ use super::plan::{Fabric, MS, US};
 use super::plant::Plant;
 use super::world::{Ev, World};
 use crate::memory::{JobBack, Lease, Target, Withdrawn, Witness};
-use crate::timers::{Clock, Running};
+use crate::timers::Clock;
 use kvroom_actors::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, PoolId};
 use kvroom_actors::peer::message::{AuxRow, Body, Claim, ClaimTag, Part, Section};
 use kvroom_actors::reason::{Code, Reason};
@@ -356,18 +356,10 @@ impl World {
 
     fn set_alarm(&mut self, n: usize) {
         let node = &mut self.nodes[n];
-        if node.firing {
-            return;
-        }
-        let Some(next) = node.timers.next() else {
+        let now = node.running.now();
+        let Some(due) = node.wakeup.set(node.timers.next(), now) else {
             return;
         };
-        let now = node.running.now();
-        let due = next.min(now.after(Running::HEARTBEAT));
-        if node.alarm.is_some_and(|at| at <= due) {
-            return;
-        }
-        node.alarm = Some(due);
         let epoch = node.epoch;
         // No sooner than a timer of the runtime can wake.
         let wait = (due.since(now).as_nanos() as u64).max(MS);
@@ -377,24 +369,17 @@ impl World {
     pub(crate) fn alarm(&mut self, n: usize, due: kvroom_actors::ids::Tick) {
         self.nodes[n].count_turn(self.now);
         let node = &mut self.nodes[n];
-        if node.alarm != Some(due) || node.plant == Some(Plant::DeadClocks) {
+        if !node.wakeup.is_set_for(due) || node.plant == Some(Plant::DeadClocks) {
             return;
         }
-        node.alarm = None;
-        if node
-            .timers
-            .next()
-            .is_some_and(|at| at <= node.running.now())
-        {
-            // Behind what has arrived already: it may be what the clock waits for.
-            node.firing = true;
+        if node.wakeup.rings(node.timers.next(), node.running.now()) {
             node.inbox.push_back(Inbound::Fire);
         }
         self.settle(n);
     }
 
     fn fire(&mut self, n: usize) {
-        self.nodes[n].firing = false;
+        self.nodes[n].wakeup.fired();
         let now = self.nodes[n].running.now();
         while let Some(clock) = self.nodes[n].timers.pop(now) {
             let input = match clock {
