@@ -4,11 +4,11 @@
 
 mod common;
 
+use common::named::{has_test, quoted, sources};
 use common::process::*;
 use common::*;
 use kvroom::{Code, Deadlines, LocalHub, Outcome, PeerState, RoomId, StateName};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 const PLAYER: &str = "plays_the_other_process_when_told_to";
@@ -92,7 +92,7 @@ async fn a_prefill_that_is_down_is_named_and_costs_nobody_else_anything() {
     gone.kill();
     until("it is down", || matches!(down.state(), PeerState::Down(_))).await;
     let states = decode.node.peers().await.into_iter();
-    let states: BTreeMap<_, _> = states
+    let states: std::collections::BTreeMap<_, _> = states
         .map(|peer| (peer.name().to_owned(), peer.is_up()))
         .collect();
     assert!(states["gone"].is_err(), "{states:?}");
@@ -123,41 +123,6 @@ async fn a_prefill_that_is_down_is_named_and_costs_nobody_else_anything() {
     decode.quiet().await;
 }
 
-/// Rust files below a folder.
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            found.push(path);
-        }
-    }
-}
-
-/// What is between backticks.
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
-    text.split('`').skip(1).step_by(2)
-}
-
-/// Whether it has a test of this name: a function with that attribute, or one that a macro makes a test of.
-fn has_test(text: &str, test: &str) -> bool {
-    let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let begin = format!("fn {test}(");
-    let marked = (0..lines.len()).any(|at| {
-        let line = lines[at].strip_prefix("async ").unwrap_or(lines[at]);
-        let is = line.starts_with(&begin);
-        let above = lines[..at].iter().rev();
-        let mut above = above.take_while(|l| l.starts_with("#[") || l.starts_with("//"));
-        is && above.any(|l| l.starts_with("#[test]") || l.starts_with("#[tokio::test"))
-    });
-    // Behind the macro's name, to its end.
-    let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let macros = text.split("\nover_").skip(1);
-    let mut made = macros.filter_map(|rest| Some(rest.split_once("!(")?.1.split_once(");")?.0));
-    marked || made.any(|names| names.split(|c| !is_word(c)).any(|name| name == test))
-}
-
 /// Whether each part of a path is a module that is written down somewhere, or that a macro makes.
 fn has_modules<'a>(path: &str, texts: impl Iterator<Item = &'a String> + Clone) -> bool {
     path.split("::").all(|part| {
@@ -169,30 +134,10 @@ fn has_modules<'a>(path: &str, texts: impl Iterator<Item = &'a String> + Clone) 
 }
 
 #[test]
-fn a_name_in_a_comment_or_of_a_helper_is_no_test() {
-    let text = "// fn said() {}\nfn helper() {}\n#[test]\n// Why.\nfn one() {}\n\
-                #[tokio::test(flavor = \"multi_thread\")]\nasync fn two() {}\n\
-                over_each!(\n    three,\n);\n/// `fn four(`\n#[test]\nfn other() { fn five() {} }\n";
-    let named = [
-        "said", "helper", "one", "two", "three", "four", "five", "thre",
-    ];
-    let has = named.map(|name| has_test(text, name));
-    assert_eq!(has, [false, false, true, true, true, false, false, false]);
-}
-
-#[test]
 fn scenarios_table_names_existing_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let readme = std::fs::read_to_string(root.join("tests/README.md")).unwrap();
-    let mut files = Vec::new();
-    for folder in ["tests", "actors", "kernels", "examples", "src"] {
-        sources(&root.join(folder), &mut files);
-    }
-    let mut texts = BTreeMap::new();
-    for file in files {
-        let name = file.strip_prefix(root).unwrap().display().to_string();
-        texts.insert(name, std::fs::read_to_string(&file).unwrap());
-    }
+    let texts = sources(root);
     let mut rows = Vec::new();
     let mut wrong = Vec::new();
     let mut named = 0;

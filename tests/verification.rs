@@ -1,30 +1,11 @@
 //! The pages about verification name tests, rules, faults and patches that there are.
+#![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+#[path = "common/named.rs"]
+mod named;
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-    for entry in entries.flatten() {
-        let path = entry.path();
-        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            found.push(path);
-        }
-    }
-}
-
-/// Every word of a source.
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_alphanumeric() && c != '_')
-}
-
-/// What is between backticks, and has no blank.
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
-    let quoted = text.split('`').skip(1).step_by(2);
-    quoted.filter(|word| !word.contains(char::is_whitespace))
-}
+use named::{has_test, quoted, sources};
+use std::path::Path;
 
 fn is_test_name(word: &str) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -41,30 +22,21 @@ fn is_rule(word: &str) -> bool {
 #[test]
 fn what_the_pages_about_verification_name_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
-    let mut files = Vec::new();
-    for folder in ["actors", "examples", "kernels", "src", "tests"] {
-        sources(&root.join(folder), &mut files);
-    }
-    let (mut functions, mut all) = (BTreeSet::new(), BTreeSet::new());
-    for file in files.iter().filter(|f| !f.ends_with("verification.rs")) {
-        let text = read(file);
-        for after in text.split("fn ").skip(1) {
-            functions.extend(words(after).next().map(str::to_owned));
-        }
-        // A program that must not compile is named by its file.
-        functions.extend(file.file_stem().map(|n| n.to_string_lossy().into_owned()));
-        all.extend(words(&text).map(str::to_owned));
-    }
+    let mut texts = sources(root);
+    // It names what there is not.
+    texts.remove("tests/verification.rs").unwrap();
     let mut missing = Vec::new();
     let mut looked = 0;
     for page in ["verification.md", "mutants.md", "unsafe.md"] {
-        let text = read(&root.join("docs").join(page));
+        let text = std::fs::read_to_string(root.join("docs").join(page)).unwrap();
         for word in quoted(&text) {
             let there = if is_test_name(word) {
-                functions.contains(word)
+                // A program that must not compile is named by its file.
+                let program = format!("/{word}.rs");
+                texts.values().any(|text| has_test(text, word))
+                    || texts.keys().any(|file| file.ends_with(&program))
             } else if is_rule(word) {
-                all.contains(word)
+                texts.values().any(|text| text.contains(word))
             } else {
                 continue;
             };
@@ -75,14 +47,10 @@ fn what_the_pages_about_verification_name_is_there() {
         }
         // `patch` or `patches` and then their names.
         for row in text.lines().filter(|line| line.contains("patch")) {
-            let names = quoted(row).filter(|w| w.contains('-') && !w.contains(['.', '/']));
-            for name in names {
+            for name in quoted(row).filter(|w| w.contains('-') && !w.contains(['.', '/', ' '])) {
                 looked += 1;
-                if !root
-                    .join(".ci/broken")
-                    .join(format!("{name}.patch"))
-                    .is_file()
-                {
+                let patch = root.join(".ci/broken").join(format!("{name}.patch"));
+                if !patch.is_file() {
                     missing.push(format!("{page}: patch {name}"));
                 }
             }
@@ -99,9 +67,16 @@ fn what_the_pages_about_verification_name_is_there() {
 fn a_name_that_is_not_there_would_be_noticed() {
     assert!(is_test_name("a_lease_that_was_never_given") && is_rule("ReleaseOnWhim"));
     assert!(!is_test_name("no_drain") && !is_test_name("fuzz/smoke") && !is_rule("Done"));
-    let page = "| rule | `a_b_c_d`, `Not one` and `GateOfNobody` |";
-    assert_eq!(
-        quoted(page).collect::<Vec<_>>(),
-        ["a_b_c_d", "GateOfNobody"]
-    );
+}
+
+#[test]
+fn a_name_in_a_comment_or_of_a_helper_is_no_test() {
+    let text = "// fn said() {}\nfn helper() {}\n#[test]\n// Why.\nfn one() {}\n\
+                #[tokio::test(flavor = \"multi_thread\")]\nasync fn two() {}\n\
+                over_each!(\n    three,\n);\n/// `fn four(`\n#[test]\nfn other() { fn five() {} }\n";
+    let named = [
+        "said", "helper", "one", "two", "three", "four", "five", "thre",
+    ];
+    let has = named.map(|name| has_test(text, name));
+    assert_eq!(has, [false, false, true, true, true, false, false, false]);
 }

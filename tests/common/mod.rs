@@ -19,6 +19,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 pub(crate) mod fake_peer;
+pub(crate) mod named;
 pub(crate) mod namespace;
 pub(crate) mod near_fake;
 pub(crate) mod process;
