@@ -118,3 +118,13 @@ impl Default for Deadlines {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_part_of_the_protocol_is_what_it_was() {
+        assert_eq!((UNIT, MAX_DATA_FRAME), (65_536, 16_777_216));
+    }
+}

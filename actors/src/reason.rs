@@ -151,4 +151,10 @@ mod tests {
         assert!(r.text.len() <= Reason::MAX_TEXT);
         assert!(r.text.chars().all(|c| c == 'é'));
     }
+
+    #[test]
+    fn a_character_that_reaches_over_the_bound_is_left_out() {
+        let r = Reason::new(Code::Requested, "€".repeat(100));
+        assert_eq!(r.text, "€".repeat(85), "255 of 256 bytes");
+    }
 }

@@ -115,7 +115,8 @@ mod tests {
         let with = |n| Sections((0..n).map(|pool| section(pool, Vec::new())).collect());
         assert_eq!(decode(&encode(&with(most))), Ok(with(most)));
         let error = decode(&encode(&with(most + 1))).unwrap_err();
-        assert!(error.contains("at most 64 sections"), "{error}");
+        let says = "length 65, expected at most 64 sections";
+        assert!(error.contains(says), "{error}");
     }
 
     #[test]

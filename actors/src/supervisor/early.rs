@@ -190,6 +190,7 @@ mod tests {
     #[test]
     fn a_claim_is_known_by_its_peer_and_its_number_together() {
         let mut early = three();
+        assert_eq!((early.len(), Early::default().len()), (3, 0));
         assert!(early.has(ONE, ClaimNo(5)) && !early.has(OTHER, ClaimNo(5)));
         assert!(!early.has(ONE, ClaimNo(6)));
         let taken = early.take_claim(OTHER, ROOM, ClaimNo(4));

@@ -114,7 +114,9 @@ mod tests {
     #[test]
     fn the_oldest_is_forgotten_first_and_the_first_value_stays() {
         let mut r = Remembered::new(2);
+        assert!(r.is_empty());
         r.insert(1, 'a');
+        assert!(!r.is_empty());
         r.insert(1, 'z');
         r.insert(2, 'b');
         assert_eq!(r.get(&1), Some(&'a'));

@@ -330,3 +330,19 @@ fn the_loss_of_a_leg_that_the_room_does_not_have_changes_nothing() {
     assert_eq!(out, [Effect::Note(Note::Stale("LegLost"))]);
     assert_eq!(b.room, before);
 }
+
+#[test]
+fn a_room_is_over_in_its_two_ends_and_in_no_other_state() {
+    for (name, room) in receivers().into_iter().chain(senders()) {
+        let end = matches!(name, "Done" | "Aborted");
+        assert_eq!(room.is_over(), end, "{name}");
+    }
+}
+
+#[test]
+fn a_leg_that_waits_for_nothing_does_not_start_the_stall_clock_of_another_anew() {
+    let mut b = open_two().with([progress(OTHER, 10, 0), progress(LEG, 5, 5)]);
+    assert_eq!(b.tell(progress(LEG, 5, 5)), [], "a repeat moves nothing");
+    let out = b.tell(Event::Timer(Timer::Stall));
+    assert_eq!(outcome(&out), Some((Side::Local, Code::Stalled)));
+}

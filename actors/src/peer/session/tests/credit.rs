@@ -132,3 +132,14 @@ fn credit_beyond_counting_is_a_violation_and_a_window_stops_at_its_end() {
     b.grant(u32::MAX);
     assert_eq!(b.window(), u32::MAX);
 }
+
+#[test]
+fn a_batch_of_credits_is_output_by_itself_until_it_is_sent() {
+    let (mut a, mut b) = pair();
+    open(&mut a, &mut b, 1..=1);
+    assert!(!b.has_output());
+    b.claim_ended();
+    assert!(b.has_output(), "a quarter of the window");
+    exchange(&mut b, &mut a);
+    assert!(!b.has_output());
+}

@@ -106,3 +106,19 @@ fn questions_end_with_their_transport() {
         assert_eq!(frames(s, 9), []);
     }
 }
+
+#[test]
+fn progress_takes_no_more_of_a_busy_session_than_there_is_and_at_most_a_quarter() {
+    for (waiting, share) in [(0, 0), (1, 1), (2, 2), (4, 2)] {
+        let (mut a, _) = pair();
+        for n in 1..=20 {
+            a.queue(abort(A, B, n)).unwrap();
+        }
+        for n in 1..=waiting {
+            a.progress(tag(B, A, n), 1, 0);
+        }
+        let out = seqs(&frames(&mut a, 8));
+        let unnumbered = out.iter().filter(|seq| **seq == 0).count();
+        assert_eq!((out.len(), unnumbered), (8, share), "{waiting} wait");
+    }
+}

@@ -267,3 +267,20 @@ fn a_claim_is_served_from_when_it_waits_until_its_room_is_over() {
     s.abort(1);
     assert!(!served(&s), "its room is over");
 }
+
+#[test]
+fn a_claim_that_this_node_offered_is_found_by_its_peer_and_number_until_its_room_is_over() {
+    let mut s = Shard::new();
+    s.receive(1, key(0), &[P, Q], false);
+    s.open(1, OTHER, tag(Q, 5, key(0)));
+    s.send(2, key(9), 1);
+    s.claim(P, 6, key(9), 1, 0);
+    let offered = |s: &Shard, peer, no| s.core.offered(peer, ClaimNo(no));
+    assert_eq!(offered(&s, Q, 5), Some((LifeId(1), OTHER)));
+    assert_eq!((offered(&s, P, 5), offered(&s, Q, 6)), (None, None));
+    assert_eq!(offered(&s, P, 6), None, "that one was offered to this node");
+    s.panic(1);
+    s.gate_closed(1, OTHER);
+    s.gate_closed(1, LEG);
+    assert_eq!(offered(&s, Q, 5), None, "its room is over");
+}

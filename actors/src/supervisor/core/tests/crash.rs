@@ -1,7 +1,7 @@
 //! A room whose actor is gone is ended from its custody record.
 
 use super::*;
-use crate::room::Timer;
+use crate::room::{Effect, StateName, Timer};
 
 #[test]
 fn a_senders_panic_ends_its_room_and_the_leases_wait_for_every_job() {
@@ -139,4 +139,22 @@ fn a_room_that_explodes_takes_no_other_with_it() {
     s.send(2, key(1), 1);
     s.panic(1);
     assert_eq!(said(&s.claim(P, 1, key(1), 1, 0), P), ["Bound"]);
+}
+
+#[test]
+fn what_a_room_had_said_before_its_panic_is_not_done_after_it() {
+    let mut s = Shard::new();
+    s.send(1, key(0), 1);
+    s.claim(P, 1, key(0), 1, 0);
+    s.push(1);
+    s.panic(1);
+    let life = LifeId(1);
+    let said = Input::RoomSaid {
+        life,
+        state: StateName::Done,
+        effects: vec![Effect::CancelJobs, Effect::Publish(Outcome::Done)],
+    };
+    assert_eq!(s.tell(said), []);
+    let state = s.core.life(life).unwrap().state();
+    assert_eq!(state, StateName::Draining);
 }

@@ -352,3 +352,51 @@ fn shutdown_says_empty_once_when_nothing_is_held() {
     assert_eq!(empty(&s.tell(Input::Shutdown)), 0);
     assert_eq!(empty(&Shard::new().tell(Input::Shutdown)), 1);
 }
+
+#[test]
+fn an_abort_that_meets_a_room_with_its_proof_in_hand_is_answered_once() {
+    let mut s = sending();
+    s.abort(1);
+    s.job_over(1, LEG, 0, JobEnd::Cancelled);
+    s.stopped = true;
+    s.job_over(1, OTHER, 1, JobEnd::Cancelled);
+    let mut out = s.say(P, abort_body(tag(P, 1, key(0))));
+    out.extend(s.resume());
+    assert_eq!(
+        (said(&out, P), said(&out, Q)),
+        (vec!["Quiesced"], vec!["Quiesced"])
+    );
+}
+
+#[test]
+fn an_abort_on_a_lost_leg_is_not_answered_while_a_job_of_its_room_is_out() {
+    let mut s = sending();
+    s.tell(Input::PeerLost {
+        peer: P,
+        reason: Code::SessionLost.into(),
+    });
+    s.job_over(1, LEG, 0, JobEnd::Cancelled);
+    let out = s.say(P, abort_body(tag(P, 1, key(0))));
+    assert_eq!(said(&out, P), Vec::<&str>::new());
+    let out = s.job_over(1, OTHER, 1, JobEnd::Cancelled);
+    assert_eq!(said(&out, P), ["Quiesced"]);
+}
+
+#[test]
+fn a_sender_that_says_it_is_out_and_nothing_else_ends_its_receivers_room() {
+    let mut s = receiving();
+    let (tag, landed) = (tag(P, 1, key(0)), Default::default());
+    let out = s.say(P, Body::Quiesced { tag, landed });
+    assert_eq!(outcomes(&out), [(1, Some(Code::SessionLost))]);
+    assert_eq!((said(&out, P).len(), said(&out, Q)), (0, vec!["Abort"]));
+}
+
+#[test]
+fn an_answer_to_an_abort_whose_room_is_over_is_expected_and_not_counted() {
+    let mut s = receiving();
+    s.abort(1);
+    s.gate_closed(1, LEG);
+    s.gate_closed(1, OTHER);
+    let (tag, landed) = (tag(P, 1, key(0)), Default::default());
+    assert_eq!(s.say(P, Body::Quiesced { tag, landed }), []);
+}
