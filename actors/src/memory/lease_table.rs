@@ -247,6 +247,12 @@ impl LeaseTable {
         Ok(())
     }
 
+    /// What only billions of leases could make of a page, or a caller at fault.
+    #[cfg(test)]
+    pub(crate) fn forge(&self, page: u32, word: u32) {
+        self.pages[page as usize].store(word, Ordering::Relaxed);
+    }
+
     fn put_back(&self, pages: &[u32], from: u32, to: u32) {
         for &page in pages {
             let Some(word) = self.pages.get(page as usize) else {

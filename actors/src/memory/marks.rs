@@ -148,6 +148,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_outside_is_not_there_whatever_is_marked() {
+        let marks = Marks::default();
+        for (layer, place) in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)] {
+            marks.mark(GRID, layer, place, 0, GRID.cell);
+            assert!(marks.has(GRID, layer, place));
+        }
+        // The fourth place of layer 0 would be the first one of layer 1.
+        assert!(!marks.has(GRID, 0, 3) && !marks.has(GRID, 2, 0));
+    }
+
+    #[test]
     fn the_marked_cells_are_a_set() {
         let marks = Marks::default();
         for (layer, place) in [(0, 0), (0, 2), (1, 0), (1, 1), (1, 2)] {

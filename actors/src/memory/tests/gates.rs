@@ -1,5 +1,6 @@
 use super::*;
 use crate::memory::gate::{Gate, Left, MAX_INSIDE, OpenRefused};
+use crate::memory::slots::Slots;
 
 #[test]
 fn a_closed_gate_lets_nobody_in() {
@@ -235,4 +236,50 @@ fn an_idle_claim_costs_less_than_200_bytes_and_an_unused_slot_none() {
         table.enter((1 << 24) - 2, ClaimNo(1)).unwrap_err(),
         Refused::Stale
     );
+}
+
+#[test]
+fn each_gate_says_where_it_is_whose_it_is_and_what_is_written_through_it() {
+    let (pool, table, bell) = (pool(), GateTable::new(3), Arc::default());
+    let mut leases = [1, 2, 3].map(|page| pool.lease_write(&[page]).unwrap());
+    let mut number = 10;
+    let gates = leases.each_mut().map(|lease| {
+        number += 1;
+        table.open(ClaimNo(number), target(lease, &bell)).unwrap()
+    });
+    let names = gates.each_ref().map(|g| (g.slot(), g.number().0));
+    assert_eq!(names, [(0, 11), (1, 12), (2, 13)]);
+    let pages = |target: &Target| target.section(0).unwrap().pages().to_vec();
+    let written = gates.each_ref().map(|g| pages(g.target()));
+    assert_eq!(written, [[1], [2], [3]]);
+
+    let mut fourth = pool.lease_write(&[4]).unwrap();
+    let full = table.open(ClaimNo(14), target(&mut fourth, &bell));
+    let limit = GatesExhausted { limit: 3 };
+    assert_eq!(full.unwrap_err().why, NotOpened::Exhausted(limit));
+
+    let inside = table.enter(2, ClaimNo(13)).unwrap();
+    assert_eq!((inside.number().0, pages(inside.target())), (13, vec![3]));
+    drop(inside);
+    let closing = gates.map(OpenGate::close);
+    let names = closing.each_ref().map(|g| (g.slot(), g.number().0));
+    assert_eq!(names, [(0, 11), (1, 12), (2, 13)]);
+    let witnesses = closing.map(|g| g.try_finish().unwrap().number().0);
+    assert_eq!(witnesses, [11, 12, 13]);
+}
+
+#[test]
+fn closing_a_slot_tells_how_many_writers_are_inside() {
+    let (pool, bell) = (pool(), Arc::default());
+    let mut lease = pool.lease_write(&[1]).unwrap();
+    let slots = Arc::new(Slots::new(1));
+    for writers in 0..3 {
+        let number = u64::from(writers) + 1;
+        let owner = Slots::open(&slots, number, Box::new(target(&mut lease, &bell)));
+        let owner = owner.ok().unwrap();
+        let enter = |_| slots.enter(owner.index(), number).unwrap();
+        let inside: Vec<_> = (0..writers).map(enter).collect();
+        assert_eq!(owner.close(), writers);
+        drop(inside);
+    }
 }

@@ -128,7 +128,9 @@ fn a_copy_lands_where_the_plan_says_and_is_counted() {
         }
     );
     ticket.finish();
-    let witness = gate.close().try_finish().unwrap();
+    let closing = gate.close();
+    assert_eq!((closing.landed().pieces, closing.landed().bytes), (2, 40));
+    let witness = closing.try_finish().unwrap();
     assert_eq!(
         witness.landed(),
         Landed {

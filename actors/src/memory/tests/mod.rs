@@ -2,6 +2,7 @@
 
 mod dir;
 mod file_pools;
+mod free_list;
 mod gates;
 mod jobs;
 mod leases;

@@ -1,7 +1,8 @@
 //! The lease table against a model that keeps each lease as a list.
 
-use crate::memory::lease_table::{LeaseError, LeaseTable};
+use crate::memory::lease_table::{Holder, LeaseError, LeaseTable};
 use proptest::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const PAGES: u32 = 5;
 
@@ -106,5 +107,47 @@ proptest! {
             if write { table.release_write(&pages) } else { table.release_read(&pages) }
         }
         prop_assert!(table.acquire_write(&[0, 1, 2, 3, 4]).is_ok(), "a page was left behind");
+    }
+}
+
+fn held(holder: Holder) -> Result<(), LeaseError> {
+    let (page, position) = (0, 0);
+    Err(LeaseError::Held {
+        page,
+        position,
+        holder,
+    })
+}
+
+#[test]
+fn one_reader_more_than_can_be_counted_is_refused_and_the_page_is_still_read() {
+    let table = LeaseTable::new(1);
+    table.forge(0, u32::MAX - 3);
+    assert_eq!(table.acquire_read(&[0]), Ok(()));
+    let most = Holder::Readers(u32::MAX - 2);
+    assert_eq!(table.acquire_read(&[0]), held(most));
+    table.release_read(&[0]);
+    assert_eq!(table.acquire_read(&[0]), Ok(()));
+}
+
+#[test]
+fn giving_back_a_page_that_nobody_reads_changes_nothing_and_a_debug_build_says_so() {
+    let (quarantined, writer) = (u32::MAX - 1, u32::MAX);
+    let free = Ok(());
+    let cases = [
+        (0, free),
+        (quarantined, held(Holder::FormerLife)),
+        (writer, held(Holder::Writer)),
+    ];
+    for (word, then) in cases {
+        let table = LeaseTable::new(1);
+        table.forge(0, word);
+        let said = catch_unwind(AssertUnwindSafe(|| table.release_read(&[0])));
+        if cfg!(debug_assertions) {
+            let said = said.unwrap_err();
+            let text = said.downcast_ref::<String>().unwrap();
+            assert_eq!(text, "page 0 was given back and not read");
+        }
+        assert_eq!(table.acquire_read(&[0]), then, "{word}");
     }
 }

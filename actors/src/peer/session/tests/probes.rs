@@ -122,3 +122,14 @@ fn progress_takes_no_more_of_a_busy_session_than_there_is_and_at_most_a_quarter(
         assert_eq!((out.len(), unnumbered), (8, share), "{waiting} wait");
     }
 }
+
+#[test]
+fn a_question_and_its_answer_are_output_by_themselves() {
+    let (mut a, mut b) = pair();
+    a.ping(1);
+    assert!(a.has_output() && !b.has_output());
+    exchange(&mut a, &mut b);
+    assert!(!a.has_output() && b.has_output());
+    exchange(&mut b, &mut a);
+    assert!(!b.has_output());
+}
