@@ -159,6 +159,18 @@ mod tests {
     }
 
     #[test]
+    fn the_last_cell_of_many_has_its_bits() {
+        let grid = Grid {
+            layers: 3,
+            places: 50,
+            ..GRID
+        };
+        let marks = Marks::default();
+        marks.mark(grid, 2, 49, 0, grid.cell);
+        assert!(marks.has(grid, 2, 49) && !marks.has(grid, 2, 48));
+    }
+
+    #[test]
     fn the_marked_cells_are_a_set() {
         let marks = Marks::default();
         for (layer, place) in [(0, 0), (0, 2), (1, 0), (1, 1), (1, 2)] {

@@ -191,6 +191,7 @@ mod tests {
     fn a_claim_is_known_by_its_peer_and_its_number_together() {
         let mut early = three();
         assert_eq!((early.len(), Early::default().len()), (3, 0));
+        assert!(!early.is_empty() && Early::default().is_empty());
         assert!(early.has(ONE, ClaimNo(5)) && !early.has(OTHER, ClaimNo(5)));
         assert!(!early.has(ONE, ClaimNo(6)));
         let taken = early.take_claim(OTHER, ROOM, ClaimNo(4));

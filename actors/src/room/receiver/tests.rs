@@ -346,3 +346,9 @@ fn a_leg_that_waits_for_nothing_does_not_start_the_stall_clock_of_another_anew()
     let out = b.tell(Event::Timer(Timer::Stall));
     assert_eq!(outcome(&out), Some((Side::Local, Code::Stalled)));
 }
+
+#[test]
+fn as_many_cells_as_were_asked_for_are_not_enough_if_one_is_another() {
+    let out = open().tell(complete(LEG, cells(1..5, true)));
+    assert_eq!(outcome(&out), Some((Side::Local, Code::CoverageIncomplete)));
+}

@@ -572,3 +572,26 @@ fn the_bytes_posted_are_those_of_the_layers_that_the_leg_wants() {
     let (posted, written) = (80, 0);
     assert_eq!(said(&out, LEG), [Say::Progress { posted, written }]);
 }
+
+#[test]
+fn a_chunk_is_released_when_it_has_landed_on_every_leg_and_not_on_the_first() {
+    let mut b = Bench::sender(2).with([bind(LEG, claim(2, 0, 0)), bind(OTHER, claim(2, 1, 0))]);
+    b.tell(push(0..4, 0));
+    assert_eq!(released(&b.tell(landed(LEG, 0))), []);
+    assert_eq!(released(&b.tell(landed(OTHER, 1))), [0]);
+}
+
+#[test]
+fn after_the_requests_last_page_only_what_lies_before_it_may_be_pushed() {
+    let ragged = |pages: std::ops::Range<u64>, end| {
+        let mut ragged = chunk(0, pages);
+        ragged.tokens.end = end;
+        Event::Push(ragged)
+    };
+    let mut b = Bench::sender(1).with([ragged(2..4, 7)]);
+    assert_eq!(outcome(&b.tell(push(0..2, 1))), None, "it lies before");
+    let mut b = Bench::sender(1).with([ragged(0..2, 3)]);
+    let out = b.tell(push(2..3, 1));
+    assert_eq!(outcome(&out), Some(Code::BadChunk), "it lies behind");
+    assert!(text(&out).contains("inside a page at 3"), "{}", text(&out));
+}

@@ -116,3 +116,10 @@ fn giving_up_tells_what_no_transport_has_seen_from_what_may_have_arrived() {
     assert_eq!(left.unsent_claims[0].claim, claim(A, B, 2));
     assert_eq!(left.unsent_claims[0].receipt.claim(), tag(A, B, 2).id);
 }
+
+#[test]
+fn the_largest_number_is_one_of_a_claim() {
+    let (mut a, _) = pair();
+    let most = ClaimNo::MAX;
+    a.open_claim(most, claim(A, B, most.0)).unwrap();
+}

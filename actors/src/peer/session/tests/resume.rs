@@ -107,3 +107,16 @@ fn a_session_says_between_whom_it_is_and_whether_it_has_a_transport() {
     a.resume(0).unwrap();
     assert!(a.is_up());
 }
+
+#[test]
+fn what_is_to_be_sent_again_is_output_by_itself() {
+    let (mut a, _) = pair();
+    a.queue(abort(A, B, 1)).unwrap();
+    frames(&mut a, 9);
+    assert!(!a.has_output());
+    a.reset();
+    a.resume(0).unwrap();
+    assert!(a.has_output());
+    frames(&mut a, 9);
+    assert!(!a.has_output());
+}

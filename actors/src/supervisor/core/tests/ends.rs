@@ -400,3 +400,40 @@ fn an_answer_to_an_abort_whose_room_is_over_is_expected_and_not_counted() {
     let (tag, landed) = (tag(P, 1, key(0)), Default::default());
     assert_eq!(s.say(P, Body::Quiesced { tag, landed }), []);
 }
+
+#[test]
+fn the_end_of_a_receivers_room_gives_no_credit_back() {
+    let mut s = receiving();
+    let mut out = s.abort(1);
+    out.extend(s.gate_closed(1, LEG));
+    out.extend(s.gate_closed(1, OTHER));
+    assert_eq!(
+        (returned(&out), ended_claims(&out)),
+        (Some(vec!["dest"]), 0)
+    );
+}
+
+#[test]
+fn a_receiver_that_rejects_what_came_ends_its_senders_room_with_its_reason() {
+    let mut s = Shard::new();
+    let (tag, reason) = (tag(P, 1, key(0)), Code::ChecksumMismatch.into());
+    s.send(1, key(0), 1);
+    s.claim(P, 1, key(0), 1, 0);
+    s.push(1);
+    s.finish(1);
+    s.landed(1, LEG, 0);
+    s.landed(1, LEG, 1);
+    let out = s.say(P, Body::Rejected { tag, reason });
+    assert_eq!(outcomes(&out), [(1, Some(Code::ChecksumMismatch))]);
+    assert_eq!(returned(&out), Some(vec!["aux"]));
+}
+
+#[test]
+fn the_loss_of_a_peer_whose_claim_was_refused_is_not_told_to_the_room() {
+    let mut s = Shard::new();
+    s.send(1, key(0), 2);
+    s.claim(P, 1, key(0), 2, 0);
+    s.claim(Q, 1, key(0), 9, 0);
+    let reason = Code::PeerLost.into();
+    assert_eq!(s.tell(Input::PeerLost { peer: Q, reason }), []);
+}

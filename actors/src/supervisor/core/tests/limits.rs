@@ -82,3 +82,21 @@ fn a_claim_that_was_refused_does_not_count_against_its_peer() {
     assert!(is_refused(&s.receive(5, key(5), &[P], false)));
     assert!(!is_refused(&s.receive(6, key(6), &[Q], false)));
 }
+
+#[test]
+fn a_peer_that_proves_one_room_over_still_holds_what_the_other_has() {
+    let mut s = Shard::with(|l| l.quarantined_pages_per_peer = 10);
+    for life in 1..3 {
+        s.receive(life, key(life as u32), &[P], false);
+        s.open(life, LEG, tag(P, life, key(life as u32)));
+    }
+    for life in 1..3 {
+        s.abort(life);
+        let (life, timer) = (LifeId(life), Timer::Drain);
+        s.tell(Input::Timer { life, timer });
+    }
+    s.gate_closed(1, LEG);
+    assert!(is_refused(&s.receive(5, key(5), &[P], false)), "10 pages");
+    s.gate_closed(2, LEG);
+    assert!(!is_refused(&s.receive(5, key(5), &[P], false)), "none");
+}
