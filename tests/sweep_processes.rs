@@ -241,6 +241,9 @@ async fn every_control_frame_may_be_cut_off_lost_late_repeated_or_swapped_and_th
                 );
                 let (here, there) = d.ends(id, room).await;
                 assert_eq!((here, &*there), (Outcome::Done, "done"));
+                if harm == Harm::Repeated {
+                    assert!(link.passed(way) > link.came(way), "{way:?} {frame}");
+                }
             }
         }
     }
@@ -251,6 +254,33 @@ async fn every_control_frame_may_be_cut_off_lost_late_repeated_or_swapped_and_th
     assert_eq!(stats.sessions_opened, 1, "{stats:?}");
     // Neighbours that are swapped are seldom both numbered, and one that comes twice is known.
     assert!(stats.sessions_resumed >= cuts * 3 / 4, "{cuts}: {stats:?}");
+}
+
+#[tokio::test]
+async fn an_abort_that_overtakes_its_claim_costs_the_connection_and_ends_both() {
+    let mut d = Decode::new(By::Tcp, LONG).await;
+    let mut resumed = 0;
+    // A ping or an acknowledgement may stand between the two; seldom, and not each time.
+    for _ in 0..5 {
+        settle(&[&d.side.node]).await;
+        let link = control(d.proxy()).await;
+        link.after_frames(Way::Up, 0, Act::Swap);
+        let (id, room) = d.receive().await;
+        room.abort("swept");
+        let over = || link.has_acted(Way::Up) || !link.is_open();
+        until("they are swapped", over).await;
+        let line = format!("send {id} 0");
+        d.prefill.ask(&line, &format!("@sending {id} 0")).await;
+        let (here, there) = d.ends(id, room).await;
+        assert_eq!((code(&here), &*there), (Code::Requested, "Requested"));
+        resumed = d.side.node.stats().await.sessions_resumed;
+        if resumed > 0 {
+            break;
+        }
+    }
+    let stats = d.side.node.stats().await;
+    assert!(resumed > 0, "nothing came in another order: {stats:?}");
+    assert_eq!(stats.sessions_opened, 1, "{stats:?}");
 }
 
 #[tokio::test]

@@ -13,6 +13,24 @@ fn sending() -> Shard {
     s
 }
 
+/// The session with one of the receivers is given up.
+fn lose_p(s: &mut Shard) {
+    let reason = Code::SessionLost.into();
+    s.tell(Input::PeerLost { peer: P, reason });
+}
+
+/// Its last job is over and its room has not been told when the abort comes: one answer to each receiver.
+fn is_answered_with_its_proof_in_hand(s: &mut Shard) {
+    s.stopped = true;
+    s.job_over(1, OTHER, 1, JobEnd::Cancelled);
+    let mut out = s.say(P, abort_body(tag(P, 1, key(0))));
+    out.extend(s.resume());
+    assert_eq!(
+        (said(&out, P), said(&out, Q)),
+        (vec!["Quiesced"], vec!["Quiesced"])
+    );
+}
+
 fn receiving() -> Shard {
     let mut s = Shard::new();
     s.receive(1, key(0), &[P, Q], false);
@@ -202,10 +220,7 @@ fn a_peer_that_is_back_is_asked_again_for_every_draining_claim_of_its_own() {
 #[test]
 fn an_abort_that_is_repeated_in_a_new_session_is_answered_when_the_sender_is_out() {
     let mut s = sending();
-    s.tell(Input::PeerLost {
-        peer: P,
-        reason: Code::SessionLost.into(),
-    });
+    lose_p(&mut s);
     s.say(P, abort_body(tag(P, 1, key(0))));
     s.job_over(1, LEG, 0, JobEnd::Cancelled);
     let out = s.job_over(1, OTHER, 1, JobEnd::Cancelled);
@@ -218,19 +233,9 @@ fn an_abort_that_is_repeated_in_a_new_session_is_answered_when_the_sender_is_out
 #[test]
 fn an_abort_that_meets_the_room_of_a_lost_leg_with_its_proof_in_hand_is_answered() {
     let mut s = sending();
-    s.tell(Input::PeerLost {
-        peer: P,
-        reason: Code::SessionLost.into(),
-    });
+    lose_p(&mut s);
     s.job_over(1, LEG, 0, JobEnd::Cancelled);
-    s.stopped = true;
-    s.job_over(1, OTHER, 1, JobEnd::Cancelled);
-    let mut out = s.say(P, abort_body(tag(P, 1, key(0))));
-    out.extend(s.resume());
-    assert_eq!(
-        (said(&out, P), said(&out, Q)),
-        (vec!["Quiesced"], vec!["Quiesced"])
-    );
+    is_answered_with_its_proof_in_hand(&mut s);
     assert!(s.core.is_empty() && s.core.claims() == 0);
 }
 
@@ -358,23 +363,13 @@ fn an_abort_that_meets_a_room_with_its_proof_in_hand_is_answered_once() {
     let mut s = sending();
     s.abort(1);
     s.job_over(1, LEG, 0, JobEnd::Cancelled);
-    s.stopped = true;
-    s.job_over(1, OTHER, 1, JobEnd::Cancelled);
-    let mut out = s.say(P, abort_body(tag(P, 1, key(0))));
-    out.extend(s.resume());
-    assert_eq!(
-        (said(&out, P), said(&out, Q)),
-        (vec!["Quiesced"], vec!["Quiesced"])
-    );
+    is_answered_with_its_proof_in_hand(&mut s);
 }
 
 #[test]
 fn an_abort_on_a_lost_leg_is_not_answered_while_a_job_of_its_room_is_out() {
     let mut s = sending();
-    s.tell(Input::PeerLost {
-        peer: P,
-        reason: Code::SessionLost.into(),
-    });
+    lose_p(&mut s);
     s.job_over(1, LEG, 0, JobEnd::Cancelled);
     let out = s.say(P, abort_body(tag(P, 1, key(0))));
     assert_eq!(said(&out, P), Vec::<&str>::new());
