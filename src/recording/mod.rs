@@ -15,6 +15,8 @@ mod line;
 #[cfg(test)]
 mod tests;
 
+pub mod replay;
+
 pub use decode::{read, read_file};
 pub use encode::{header_line, json_line, write};
 
