@@ -559,7 +559,7 @@ impl Node {
         &self.runtime
     }
 
-    async fn peer_names(&self) -> HashMap<PeerRef, String> {
+    pub(super) async fn peer_names(&self) -> HashMap<PeerRef, String> {
         self.runtime
             .peers()
             .await
@@ -577,7 +577,7 @@ async fn ask<T: Send + 'static>(
 }
 
 /// None if the shard has stopped.
-fn ask_with<T: Send + 'static>(
+pub(super) fn ask_with<T: Send + 'static>(
     inbox: &Inbox,
     question: impl FnOnce(&mut Shard, &mut ShardContext) -> T + Send + 'static,
 ) -> Option<oneshot::Receiver<T>> {
@@ -596,7 +596,7 @@ fn name_of(names: &HashMap<PeerRef, String>, peer: PeerRef) -> String {
         .unwrap_or_else(|| format!("(a former life, peer {})", peer.0))
 }
 
-fn room_info(room: info::RoomInfo, names: &HashMap<PeerRef, String>) -> RoomInfo {
+pub(super) fn room_info(room: info::RoomInfo, names: &HashMap<PeerRef, String>) -> RoomInfo {
     RoomInfo {
         key: room.key,
         role: room.role,

@@ -17,6 +17,7 @@ mod health;
 mod http;
 mod metrics;
 mod pools;
+mod recording;
 mod rooms;
 
 pub(crate) use app::App;
@@ -38,9 +39,11 @@ pub(crate) fn run(config: Config) -> Result<Verdict, Failure> {
 
 async fn serve(config: Config) -> Result<Verdict, Failure> {
     let node = Node::builder(&config.name)
+        .recorder(config.recorder.entries)
         .start()
         .await
         .map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;
+    recording::start(&node, config.recorder.dump_dir.clone());
     let app = App::new(node.clone(), config);
     http::serve(app).await?;
     let report = node.shutdown().await;

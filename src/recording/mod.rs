@@ -12,6 +12,8 @@
 mod decode;
 mod encode;
 mod line;
+pub mod load;
+pub mod merge;
 #[cfg(test)]
 mod tests;
 
