@@ -113,15 +113,10 @@ pub(crate) fn of_moment(moment: &Moment<'_>, node: &str) -> String {
             "room {key} send: job {job} of leg {}, {bytes} bytes, by {road:?}",
             leg.0
         ),
-        What::Lease {
-            key, chunk, proofs, ..
-        } => match chunk {
-            Some(chunk) => format!("room {key}: chunk {chunk} goes back"),
-            None => {
-                let proofs: Vec<String> = proofs.iter().map(|p| p.to_string()).collect();
-                format!("room {key}: its memory goes back, by {}", proofs.join(", "))
-            }
-        },
+        What::Lease { key, proofs, .. } => {
+            let proofs: Vec<String> = proofs.iter().map(|p| p.to_string()).collect();
+            format!("room {key}: its memory goes back, by {}", proofs.join(", "))
+        }
         What::Refused { key, role: side } => format!("room {key} {}: start refused", role(*side)),
         What::Peer { is, why, .. } => format!("peer {peer} is {is:?} {why}"),
         What::Note(note) => note.to_string(),

@@ -234,7 +234,6 @@ impl Line {
             "lease" => What::Lease {
                 key: self.key()?,
                 life: self.life()?,
-                chunk: self.chunk,
                 proofs: self.proofs()?,
             },
             "refused" => What::Refused {

@@ -160,18 +160,10 @@ fn what(what: &What, line: &mut Line) -> &'static str {
             });
             "job"
         }
-        What::Lease {
-            key,
-            life,
-            chunk,
-            proofs,
-        } => {
+        What::Lease { key, life, proofs } => {
             line.set_key(*key);
             line.life = Some(life.0);
-            line.chunk = *chunk;
-            if chunk.is_none() {
-                line.proofs = Some(proofs.iter().map(|proof| proof.to_string()).collect());
-            }
+            line.proofs = Some(proofs.iter().map(|proof| proof.to_string()).collect());
             "lease"
         }
         What::Refused { key, role } => {

@@ -2,7 +2,7 @@
 
 use super::Recording;
 use crate::record::{Begun, LifeId, Told, What};
-use crate::{Code, RoomKey};
+use crate::{Code, RoomKey, StateName};
 use kvroom_actors::room::Role;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,6 +21,8 @@ pub struct Request {
     pub pages: u64,
     /// Its caller gave it up so long after it was asked for.
     pub aborted: Option<Duration>,
+    /// It was done so long after it was asked for.
+    pub done: Option<Duration>,
 }
 
 /// The requests of a recording, in the order of time. Rooms whose start is not recorded are not among
@@ -31,6 +33,12 @@ pub fn requests(recording: &Recording) -> Vec<Request> {
         let What::Room(step) = &entry.what else {
             continue;
         };
+        if step.to == StateName::Done
+            && let Some((began, request)) = found.get_mut(&step.life)
+        {
+            let took = entry.at.saturating_sub(*began);
+            request.done.get_or_insert(took);
+        }
         match &step.told {
             Told::Start(begun) => {
                 let pages = match begun {
@@ -43,6 +51,7 @@ pub fn requests(recording: &Recording) -> Vec<Request> {
                     role: step.role,
                     pages,
                     aborted: None,
+                    done: None,
                 };
                 found.insert(step.life, (entry.at, request));
             }

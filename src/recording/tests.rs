@@ -170,10 +170,9 @@ fn all() -> Vec<What> {
         road,
         bytes: 5,
     };
-    let lease = |chunk, proofs: &[Proof]| What::Lease {
+    let lease = |proofs: &[Proof]| What::Lease {
         key,
         life,
-        chunk,
         proofs: proofs.iter().copied().collect(),
     };
     let now = |is, why: &str| What::Peer {
@@ -223,8 +222,8 @@ fn all() -> Vec<What> {
         job(Road::Lane(2)),
         job(Road::Tcp),
         job(Road::Nowhere),
-        lease(Some(2), &[]),
-        lease(None, &[Proof::GateClosed, Proof::WriterDead]),
+        lease(&[]),
+        lease(&[Proof::GateClosed, Proof::WriterDead]),
         What::Refused {
             key,
             role: Role::Receiver,

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct Entry {
     /// Its number: rising over the whole node, without holes.
     pub seq: u64,
-    /// When: since the node's start, on the node's clock.
+    /// When: since the node's start, on the node's clock. Of a shard: when the turn began that it is of.
     pub at: Duration,
     /// Where.
     pub part: Part,
@@ -86,15 +86,13 @@ pub enum What {
         /// Its bytes.
         bytes: u64,
     },
-    /// Leases went back: a chunk's, or all that a life still held.
+    /// The leases that a life still held went back: it is over.
     Lease {
         /// The room.
         key: RoomKey,
         /// Its life.
         life: LifeId,
-        /// The chunk; none at the end of the life.
-        chunk: Option<u32>,
-        /// What the return rests on, at the end of the life.
+        /// What the return rests on.
         proofs: Proofs,
     },
     /// A start was refused.

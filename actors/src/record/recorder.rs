@@ -2,7 +2,7 @@
 
 use super::entry::{Entry, Part, PeerIs, What};
 use super::ring::{Kept, Ring};
-use crate::ids::{Incarnation, PeerRef};
+use crate::ids::{Incarnation, PeerRef, Tick};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ pub struct Recorder(Arc<Rings>);
 #[derive(Debug)]
 struct Rings {
     /// One for each shard and one for all else; none if nothing is recorded.
-    rings: Vec<Mutex<Ring>>,
+    rings: Vec<Cell>,
     /// Number of the next entry. Taken with the ring's lock held.
     next: AtomicU64,
     started: Instant,
@@ -39,6 +39,24 @@ pub struct Records {
     pub next: u64,
 }
 
+/// One ring, and the time of its writer. Apart from those of other threads.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Cell {
+    ring: Mutex<Ring>,
+    /// When the writer's turn began, in microseconds since the node's start.
+    turn: AtomicU64,
+}
+
+impl Cell {
+    fn new(size: usize) -> Cell {
+        Cell {
+            ring: Mutex::new(Ring::new(size)),
+            turn: AtomicU64::new(0),
+        }
+    }
+}
+
 /// The writer of one ring.
 #[derive(Clone, Debug)]
 pub struct Scribe {
@@ -52,7 +70,7 @@ impl Recorder {
     pub(crate) fn new(shards: usize, size: usize, started: Instant) -> Recorder {
         let rings = if size == 0 { 0 } else { shards + 1 };
         Recorder(Arc::new(Rings {
-            rings: (0..rings).map(|_| Mutex::new(Ring::new(size))).collect(),
+            rings: (0..rings).map(|_| Cell::new(size)).collect(),
             next: AtomicU64::new(0),
             started,
             size,
@@ -84,7 +102,7 @@ impl Recorder {
             while left > 0 {
                 let before = found.len();
                 // A writer waits for no more than this.
-                lock(ring).copy(from, below, left.min(AT_ONCE), &mut found);
+                lock(&ring.ring).copy(from, below, left.min(AT_ONCE), &mut found);
                 let got = found.len() - before;
                 let Some(last) = found.last().filter(|_| got > 0) else {
                     break;
@@ -129,7 +147,7 @@ impl Recorder {
     /// A number below which every entry is in its ring.
     fn settled(&self) -> u64 {
         // Numbers are taken with a ring's lock held: with all of them held, none is on its way.
-        let held: Vec<_> = self.0.rings.iter().map(lock).collect();
+        let held: Vec<_> = self.0.rings.iter().map(|cell| lock(&cell.ring)).collect();
         let next = self.next_seq();
         drop(held);
         next
@@ -168,8 +186,8 @@ impl Scribe {
     /// Writes an entry, made only if anything is recorded.
     #[inline]
     pub(crate) fn write(&self, what: impl FnOnce() -> What) {
-        if let Some(ring) = self.recorder.0.rings.get(self.ring) {
-            self.put(ring, what());
+        if let Some(cell) = self.recorder.0.rings.get(self.ring) {
+            self.put(cell, what());
         }
     }
 
@@ -179,23 +197,42 @@ impl Scribe {
         !self.recorder.0.rings.is_empty()
     }
 
-    fn put(&self, ring: &Mutex<Ring>, what: What) {
+    fn put(&self, cell: &Cell, what: What) {
         let rings = &*self.recorder.0;
-        let at = u64::try_from(rings.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let mut ring = lock(ring);
-        let overwritten = ring.push(Kept {
+        let at = match self.part {
+            Part::Shard(_) => cell.turn.load(Ordering::Relaxed),
+            // No turns are told of, and little happens.
+            Part::Lane(_) | Part::Node => rings.now(),
+        };
+        let mut ring = lock(&cell.ring);
+        ring.push(Kept {
             seq: rings.next.fetch_add(1, Ordering::AcqRel),
             at,
             part: self.part,
             what,
         });
-        drop(ring);
-        // Its texts are freed without the lock.
-        drop(overwritten);
+    }
+
+    /// A turn of the shard's thread begins. What is written within it has this time: reading the clock
+    /// costs more than all else about an entry.
+    #[inline]
+    pub(crate) fn turn(&self) {
+        if let Some(cell) = self.recorder.0.rings.get(self.ring) {
+            cell.turn.store(self.recorder.0.now(), Ordering::Relaxed);
+        }
+    }
+
+    /// The same, for who has just read the node's clock.
+    #[inline]
+    pub(crate) fn turn_at(&self, now: Tick) {
+        if let Some(cell) = self.recorder.0.rings.get(self.ring) {
+            cell.turn.store(now.0 / 1_000, Ordering::Relaxed);
+        }
     }
 
     /// A peer's session is so now.
     pub(crate) fn peer(&self, peer: PeerRef, incarnation: Incarnation, is: PeerIs, why: &str) {
+        self.turn();
         self.write(|| What::Peer {
             peer,
             incarnation,
@@ -207,6 +244,12 @@ impl Scribe {
     /// Something that needs no more than a sentence.
     pub(crate) fn note(&self, note: &'static str) {
         self.write(|| What::Note(note.into()));
+    }
+}
+
+impl Rings {
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 }
 

@@ -33,18 +33,17 @@ impl Ring {
         }
     }
 
-    /// Puts an entry in; gives back the oldest one, if it is overwritten.
-    pub(super) fn push(&mut self, kept: Kept) -> Option<Kept> {
+    /// Puts an entry in, over the oldest one if it is full.
+    pub(super) fn push(&mut self, kept: Kept) {
         if self.entries.len() < self.size {
             self.entries.push(kept);
-            return None;
+        } else if let Some(slot) = self.entries.get_mut(self.next) {
+            *slot = kept;
+            self.next += 1;
+            if self.next == self.size {
+                self.next = 0;
+            }
         }
-        let slot = self.entries.get_mut(self.next)?;
-        self.next += 1;
-        if self.next == self.size {
-            self.next = 0;
-        }
-        Some(std::mem::replace(slot, kept))
     }
 
     /// Copies entries with `since <= seq < below` into `out`, oldest first and `most` of them.

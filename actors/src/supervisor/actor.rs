@@ -18,7 +18,7 @@ use crate::fabric::local::LocalRoute;
 use crate::fabric::shm::{ShmClaim, Way};
 use crate::fabric::tcp::{NewJob, TcpRoute};
 use crate::handle::{Back, ChunkBack};
-use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, Tick};
+use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, RoomKey, Tick};
 use crate::limits::Deadlines;
 use crate::memory::{
     Doorbell, GateLanded, JobBack, JobId, Lease, OpenGate, Proof, Target, Ticket, TicketSink,
@@ -494,10 +494,7 @@ impl Shard {
             } => self.post(life, leg, job, spec),
             Output::CancelJobs { life } => self.cancel_jobs(life),
             Output::Sum { life } => self.sum(life),
-            Output::ReleaseChunk { life, chunk, lease } => {
-                self.record_chunk(life, chunk);
-                give_back_chunk(lease, None);
-            }
+            Output::ReleaseChunk { lease, .. } => give_back_chunk(lease, None),
             Output::Bounce { lease, reason } => give_back_chunk(lease, Some(reason)),
             Output::SetTimer { life, timer } => self.set_timer(life, timer),
             Output::ClearTimer { life, timer } => {
@@ -592,7 +589,9 @@ impl Shard {
     /// A turn begins, for whatever reason: a clock alone keeps no thread awake.
     fn count_turn(&mut self) {
         let armed = self.timers.len() > 0;
-        if let Some(gap) = self.running.turn(self.node.now(), armed) {
+        let now = self.node.now();
+        self.scribe.turn_at(now);
+        if let Some(gap) = self.running.turn(now, armed) {
             tracing::warn!(
                 ?gap,
                 "this process did not run for a while; its deadlines move"
@@ -735,7 +734,7 @@ impl Shard {
     }
 
     fn close_gate(&mut self, life: LifeId, leg: LegNo) {
-        let Some(gate) = self.gate(life, leg) else {
+        let Some((key, gate)) = self.key_and_gate(life, leg) else {
             return;
         };
         match std::mem::replace(gate, Gate::None) {
@@ -744,7 +743,7 @@ impl Shard {
                 *gate = Gate::Closing(open.close());
                 self.finish_gate(life, leg);
                 if let Some(Gate::Closing(_)) = self.gate(life, leg) {
-                    self.record_gate(life, leg, claim, GateIs::Occupied);
+                    self.record_gate(key, life, leg, claim, GateIs::Occupied);
                 }
             }
             other => *gate = other,
@@ -753,7 +752,7 @@ impl Shard {
 
     /// Tries to finish a closing gate; its witness goes to the core.
     fn finish_gate(&mut self, life: LifeId, leg: LegNo) {
-        let Some(gate) = self.gate(life, leg) else {
+        let Some((key, gate)) = self.key_and_gate(life, leg) else {
             return;
         };
         let Gate::Closing(closing) = std::mem::replace(gate, Gate::Closed) else {
@@ -762,14 +761,14 @@ impl Shard {
         let claim = closing.number();
         match closing.try_finish() {
             Ok(witness) => {
-                self.record_gate(life, leg, claim, GateIs::Closed);
+                self.record_gate(key, life, leg, claim, GateIs::Closed);
                 let landed = witness.landed();
                 self.gate_over(life, leg, landed, Witness::GateClosed(witness));
             }
             // Whoever is inside may be dead.
             Err(closing) => match closing.try_finish_dead() {
                 Ok(witness) => {
-                    self.record_gate(life, leg, claim, GateIs::WriterDead);
+                    self.record_gate(key, life, leg, claim, GateIs::WriterDead);
                     let landed = witness.landed();
                     self.gate_over(life, leg, landed, Witness::WriterDead(witness));
                 }
@@ -795,10 +794,17 @@ impl Shard {
     }
 
     fn gate(&mut self, life: LifeId, leg: LegNo) -> Option<&mut Gate> {
-        match &mut self.core.attached(life)?.role {
-            AttachedRole::Receiver { gates, .. } => gates.get_mut(usize::from(leg.0)),
-            AttachedRole::Sender { .. } => None,
-        }
+        self.key_and_gate(life, leg).map(|(_, gate)| gate)
+    }
+
+    /// With the room's key, if it was admitted.
+    fn key_and_gate(&mut self, life: LifeId, leg: LegNo) -> Option<(Option<RoomKey>, &mut Gate)> {
+        let attached = self.core.attached(life)?;
+        let gate = match &mut attached.role {
+            AttachedRole::Receiver { gates, .. } => gates.get_mut(usize::from(leg.0))?,
+            AttachedRole::Sender { .. } => return None,
+        };
+        Some((attached.key, gate))
     }
 
     fn post(&mut self, life: LifeId, leg: LegNo, job: u32, spec: JobSpec) {
@@ -814,7 +820,7 @@ impl Shard {
             job: job_code(job, held),
         };
         let built = self.build(id, held, &spec);
-        self.record_job(life, leg, job, lane, built.as_ref());
+        self.record_job(id, job, lane, built.as_ref());
         match (built, self.lanes.get(lane)) {
             (Some((Road::Copy(way), job, true)), _) => {
                 let job = Job::over(job.ticket, way, job.layout, job.place, job.checksum);
@@ -1226,7 +1232,7 @@ impl Handler<SessionAnswers> for Shard {
                     tag,
                     gate,
                 } => {
-                    self.record_gate(life, leg, tag.id.number, GateIs::Open);
+                    self.record_gate(Some(tag.room), life, leg, tag.id.number, GateIs::Open);
                     match self.gate(life, leg) {
                         Some(slot) => *slot = Gate::Open(gate),
                         // Its life is kept until this message, so this cannot be; a dropped gate closes.

@@ -4,8 +4,8 @@ use super::actor::{Road, Shard};
 use super::attached::{Lent, RealInput, RealOutput};
 use super::io::{Input, Output, Start, StartRole};
 use crate::fabric::tcp::NewJob;
-use crate::ids::{ChunkNo, ClaimNo, LegNo, LifeId, PeerRef, RoomKey};
-use crate::memory::{Proof, Witness};
+use crate::ids::{ClaimNo, LegNo, LifeId, PeerRef, RoomKey};
+use crate::memory::{JobId, Proof, Witness};
 use crate::record::{self, Begun, GateIs, Step, Told, What};
 use crate::room::event::Event;
 use crate::room::{Role, StateName};
@@ -123,12 +123,15 @@ impl Shard {
         }
     }
 
-    pub(super) fn record_gate(&self, life: LifeId, leg: LegNo, claim: ClaimNo, is: GateIs) {
-        if !self.scribe.is_on() {
-            return;
-        }
-        if let Some(l) = self.core().life(life) {
-            let key = l.key();
+    pub(super) fn record_gate(
+        &self,
+        key: Option<RoomKey>,
+        life: LifeId,
+        leg: LegNo,
+        claim: ClaimNo,
+        is: GateIs,
+    ) {
+        if let Some(key) = key {
             self.scribe.write(|| What::Gate {
                 key,
                 life,
@@ -142,8 +145,7 @@ impl Shard {
     /// A job that was built, or could not be; `lane` is the one that it would go to.
     pub(super) fn record_job(
         &self,
-        life: LifeId,
-        leg: LegNo,
+        id: JobId,
         job: u32,
         lane: usize,
         built: Option<&(Road, NewJob, bool)>,
@@ -151,6 +153,7 @@ impl Shard {
         if !self.scribe.is_on() {
             return;
         }
+        let JobId { life, leg, .. } = id;
         let Some(l) = self.core().life(life) else {
             return;
         };
@@ -177,29 +180,15 @@ impl Shard {
         });
     }
 
-    pub(super) fn record_chunk(&self, life: LifeId, chunk: ChunkNo) {
-        if !self.scribe.is_on() {
-            return;
-        }
-        if let Some(l) = self.core().life(life) {
-            self.record_lease(l.key(), life, Some(chunk.0), &[]);
-        }
-    }
-
     /// A life is over.
     pub(super) fn record_end(&self, life: LifeId, key: Option<RoomKey>, proofs: &[Proof]) {
         if let Some(key) = key {
-            self.record_lease(key, life, None, proofs);
+            self.scribe.write(|| What::Lease {
+                key,
+                life,
+                proofs: proofs.iter().copied().collect(),
+            });
         }
-    }
-
-    fn record_lease(&self, key: RoomKey, life: LifeId, chunk: Option<u32>, proofs: &[Proof]) {
-        self.scribe.write(|| What::Lease {
-            key,
-            life,
-            chunk,
-            proofs: proofs.iter().copied().collect(),
-        });
     }
 
     fn default_deadline(&self) -> Option<Duration> {

@@ -7,6 +7,12 @@ use kvroom::recording::load::Request;
 use std::collections::HashSet;
 use std::time::Duration;
 
+/// Pages of one chunk.
+const CHUNK_PAGES: u32 = 4;
+/// A step of the prefill engine, if no room of the recording was done; and its bounds.
+const STEP: Duration = Duration::from_millis(4);
+const SHORTEST: Duration = Duration::from_micros(200);
+const LONGEST: Duration = Duration::from_millis(100);
 /// Most rooms of a replay; what a recording has beyond them is left out.
 const MOST: usize = 10_000;
 
@@ -69,13 +75,27 @@ impl Script {
             rooms,
             steps,
             pace: Pace {
-                chunk_pages: 4,
-                step: Duration::from_millis(4),
+                chunk_pages: CHUNK_PAGES,
+                step: step(requests),
                 slow_take: Duration::ZERO,
             },
             resumes: false,
         })
     }
+}
+
+/// Time between two steps of the prefill engine, so that a room takes about as long as it did: rooms
+/// that are over before they are given up make no storm.
+fn step(requests: &[Request]) -> Duration {
+    let chunk = |request: &Request| {
+        let chunks = request.pages.div_ceil(CHUNK_PAGES.into());
+        let chunks = u32::try_from(chunks).unwrap_or(u32::MAX).max(1);
+        request.done.map(|took| took / chunks)
+    };
+    let mut steps: Vec<Duration> = requests.iter().filter_map(chunk).collect();
+    steps.sort_unstable();
+    let median = steps.get(steps.len() / 2).copied().unwrap_or(STEP);
+    median.clamp(SHORTEST, LONGEST)
 }
 
 #[cfg(test)]
@@ -92,6 +112,7 @@ mod tests {
             role,
             pages,
             aborted,
+            done: (id == 7).then_some(ms(12)),
         };
         let requests = [
             request(7, 0, 3, Some(ms(5)), Role::Receiver),
@@ -127,6 +148,11 @@ mod tests {
             kill(0, Side::Decode),
         ];
         assert_eq!(script.steps, expected);
+        assert_eq!(
+            script.pace.step,
+            ms(12),
+            "a chunk of the room that was done"
+        );
         assert_eq!(Script::replayed(&[]), None);
     }
 }

@@ -88,7 +88,7 @@ impl Facts {
                 let jobs = &mut self.leg(*leg, at).jobs;
                 jobs.insert(*job, (*road, *bytes, at));
             }
-            What::Lease { chunk, .. } => self.returned |= chunk.is_none(),
+            What::Lease { .. } => self.returned = true,
             _ => {}
         }
     }

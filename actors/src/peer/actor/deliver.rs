@@ -247,6 +247,7 @@ impl Handler<Incoming> for PeerActor {
             return Box::pin(std::future::ready(()).into_actor(self));
         }
         self.clock.heard();
+        self.scribe.turn();
         let (batches, end) = self.take(bytes.get(..len).unwrap_or_default());
         self.tell_says();
         if let Some(link) = &mut self.link {

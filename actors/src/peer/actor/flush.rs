@@ -52,6 +52,7 @@ impl PeerActor {
     /// Moves frames into the transport while it has room.
     pub(super) fn flush(&mut self, ctx: &mut Context<Self>) {
         let limit = self.node.limits.frame_bytes;
+        self.scribe.turn();
         let Some(link) = &mut self.link else { return };
         let (session, Some(transport)) = (&mut link.session, &mut link.transport) else {
             return;
