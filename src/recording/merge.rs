@@ -6,7 +6,7 @@
 
 use super::Recording;
 use crate::record::{ClaimNo, Entry, What, Word};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 /// One timeline.
@@ -73,14 +73,7 @@ pub fn merge<'a>(first: &'a Recording, second: &'a Recording) -> Timeline<'a> {
         matched: there.len() + back.len(),
         reversed,
     };
-    let of = |of: usize, offset: i64| {
-        let entries = [first, second][of].entries.iter();
-        let at = times[of].iter().map(move |at| at + offset);
-        at.zip(entries).map(move |(at, entry)| (at, of, entry))
-    };
-    let mut all: Vec<(i64, usize, &Entry)> = of(0, 0).chain(of(1, offset_us)).collect();
-    // What was received comes behind what was sent at the same moment.
-    all.sort_by_key(|(at, _, entry)| (*at, matches!(entry.what, What::Received(_))));
+    let all = zip([first, second], &times, offset_us);
     let began = all.first().map_or(0, |(at, _, _)| *at);
     let moments = all.into_iter().map(|(at, of, entry)| Moment {
         at: Duration::from_micros(u64::try_from(at - began).unwrap_or_default()),
@@ -90,6 +83,41 @@ pub fn merge<'a>(first: &'a Recording, second: &'a Recording) -> Timeline<'a> {
     Timeline {
         moments: moments.collect(),
         clocks,
+    }
+}
+
+/// Both in the order of time, each in its own order. Of one moment, what was received comes behind what
+/// was sent.
+fn zip<'a>(
+    of: [&'a Recording; 2],
+    times: &[Vec<i64>; 2],
+    offset: i64,
+) -> Vec<(i64, usize, &'a Entry)> {
+    let lengths = of.map(|recording| recording.entries.len());
+    let mut all = Vec::with_capacity(lengths[0] + lengths[1]);
+    let mut next = [0, 0];
+    let mut sent: [HashSet<(&str, ClaimNo, u64)>; 2] = Default::default();
+    loop {
+        let head = |side: usize| {
+            let entry = of[side].entries.get(next[side])?;
+            let at = times[side].get(next[side])? + if side == 1 { offset } else { 0 };
+            let waits = match &entry.what {
+                What::Received(word) => name(word).is_some_and(|n| !sent[1 - side].contains(&n)),
+                _ => false,
+            };
+            Some((at, waits, side, entry))
+        };
+        let heads = [head(0), head(1)].into_iter().flatten();
+        let Some((at, _, side, entry)) =
+            heads.min_by_key(|(at, waits, side, _)| (*at, *waits, *side))
+        else {
+            return all;
+        };
+        if let What::Sent(word) = &entry.what {
+            sent[side].extend(name(word));
+        }
+        next[side] += 1;
+        all.push((at, side, entry));
     }
 }
 
