@@ -148,7 +148,7 @@ impl Director<'_> {
         let mut remarks = Vec::new();
         let mut struck = Struck::default();
         for step in &self.script.steps {
-            self.step(step, &mut remarks, &mut struck);
+            self.step(step, began, &mut remarks, &mut struck);
         }
         let rooms: Vec<RoomNo> = (0..self.script.probe())
             .filter(|&no| self.started(no))
@@ -189,8 +189,9 @@ impl Director<'_> {
         )
     }
 
-    fn step(&self, step: &Step, remarks: &mut Vec<String>, struck: &mut Struck) {
+    fn step(&self, step: &Step, began: Instant, remarks: &mut Vec<String>, struck: &mut Struck) {
         match step {
+            Step::At(time) => thread::sleep(time.saturating_sub(began.elapsed())),
             Step::Start(starts) => self.start(starts, remarks),
             Step::StartSenders(rooms) => {
                 for &room in rooms.iter().filter(|&&room| self.started(room)) {

@@ -12,6 +12,7 @@
 //! and the prefill engine (or the oracle and its scanner) of that side runs there.
 
 use crate::storms::{RoomSpec, Side};
+use kvroom::recording::Recording;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -137,6 +138,10 @@ pub(crate) trait Engine: Feed {
     fn held(&self) -> Held;
     /// Pages that the engine's own tables say are lent out now, both sides; `None` if it has none.
     fn lent_pages(&self) -> Option<u64>;
+    /// What its nodes of this process recorded.
+    fn recordings(&self) -> Vec<Recording> {
+        Vec::new()
+    }
     /// Facts for the human report, such as a worker that died and why.
     fn remarks(&self) -> Vec<String>;
     /// Ends all threads. What they still hold is not waited for.

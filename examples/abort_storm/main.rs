@@ -8,6 +8,9 @@
 //! cargo run --release --example abort_storm -- --fabric shm --processes 2 --storm peer-stop
 //! ```
 //!
+//! `--record FILE` writes what both nodes recorded, `--replay FILE` takes a recording in place of a storm
+//! (`docs/recording.md`).
+//!
 //! With two processes this one plays decode (with `--swap` prefill) and keeps the report; a child
 //! plays the other side, ends with this process, and is the one that is killed or stopped.
 //!

@@ -83,6 +83,12 @@ pub(crate) struct Options {
     /// Take the sizes and prefixes of requests from a Mooncake trace (JSONL)
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
+    /// Take rooms, their sizes, arrivals and aborts from a recording of a node, in place of a storm
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["trace", "storm", "sessions"])]
+    pub(crate) replay: Option<PathBuf>,
+    /// Write what the nodes of the rooms engine recorded to FILE, with `-decode` and `-prefill` in its name
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
     /// The same load, and nobody aborts
     #[arg(long)]
     pub(crate) no_abort: bool,
@@ -137,6 +143,9 @@ impl Options {
                 "this storm strikes the other process; use --fabric tcp --processes 2 (or shm) with it",
             );
         }
+        if self.record.is_some() && !rooms_only {
+            return Some("the old design records nothing; use --engine rooms with --record");
+        }
         if self.swap && self.processes == 1 {
             return Some("--swap says which side the other process plays; use --processes 2");
         }
@@ -156,6 +165,12 @@ impl Options {
         arguments.extend(plant.map(|plant| format!("--plant={}", plant.get_name())));
         let trace = self.trace.as_ref();
         arguments.extend(trace.map(|file| format!("--trace={}", file.display())));
+        let replay = self.replay.as_ref();
+        if replay.is_some() {
+            // They do not go with it.
+            arguments.retain(|a| !a.starts_with("--storm=") && !a.starts_with("--sessions="));
+        }
+        arguments.extend(replay.map(|file| format!("--replay={}", file.display())));
         if self.swap {
             arguments.push("--swap".into());
         }
@@ -210,6 +225,7 @@ mod tests {
             ("--swap --fabric tcp", "--processes 2"),
             ("--fabric shm --engine shared-dict", "--fabric local"),
             ("--storm peer-kill --fabric shm", "--processes 2"),
+            ("--record r.jsonl --engine shared-dict", "--engine rooms"),
         ] {
             let said = contradiction(text).unwrap_or_else(|| panic!("{text} is taken"));
             assert!(said.contains(advice), "{text}: {said}");

@@ -17,6 +17,8 @@ use crate::storms::{Script, Side};
 use crate::trace::{self, TraceError};
 use crate::world::{World, stamps};
 use indicatif::{ProgressBar, ProgressStyle};
+use kvroom::recording::load::requests;
+use kvroom::recording::{self, Recording, RecordingError};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +33,15 @@ pub(crate) enum RunError {
     /// The trace.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// The recording to be replayed.
+    #[error(transparent)]
+    Replay(#[from] RecordingError),
+    /// The recording of this run.
+    #[error("the recording cannot be written to {file}: {source}; give --record a writable path")]
+    Record {
+        file: String,
+        source: std::io::Error,
+    },
     /// Flags that do not go together.
     #[error("{0}")]
     Usage(&'static str),
@@ -58,7 +69,7 @@ pub(crate) fn all(options: &Options) -> Result<bool, RunError> {
         return Err(RunError::Usage(advice));
     }
     let load = load(options)?;
-    let script = script(options, &load);
+    let script = script(options, &load)?;
     if let (Some(side), Some(address)) = (options.child, &options.listen) {
         let shape = script.shape(load.page_tokens);
         child::run(side, address, &wiring(options, &script), shape, &script).map_err(start)?;
@@ -84,17 +95,24 @@ fn start(why: String) -> RunError {
     RunError::Start { engine, why }
 }
 
-fn script(options: &Options, load: &Load) -> Script {
+fn script(options: &Options, load: &Load) -> Result<Script, RunError> {
+    if let Some(file) = &options.replay {
+        let recording = recording::read_file(file)?;
+        let script = Script::replayed(&requests(&recording));
+        return script.ok_or(RunError::Usage(
+            "there is no start of a room in this recording; give --replay one that begins before its rooms",
+        ));
+    }
     let survivor = options.far().map_or(Side::Decode, Side::other);
     let mut script = Script::with_survivor(options.storm, load, options.seed, survivor);
     if options.fabric.is_remote() {
         // Starts take longer there: rooms that are to be in flight together must not end meanwhile.
         script.pace.step = script.pace.step.max(REMOTE_STEP);
     }
-    match options.no_abort {
+    Ok(match options.no_abort {
         true => script.without_aborts(),
         false => script,
-    }
+    })
 }
 
 fn wiring(options: &Options, script: &Script) -> Wiring {
@@ -103,6 +121,7 @@ fn wiring(options: &Options, script: &Script) -> Wiring {
         short: options.storm.strikes(),
         plant: options.plant,
         slow_take: script.pace.slow_take,
+        record: options.record.is_some(),
     }
 }
 
@@ -143,6 +162,11 @@ fn one(
         bar.set_position(ended as u64);
     });
     bar.finish_and_clear();
+    if let Some(path) = &options.record {
+        for recording in engine.recordings() {
+            write_recording(path, &recording)?;
+        }
+    }
     let report = report(kind, options, load, &verdict);
     Ok(Finished {
         report,
@@ -220,13 +244,20 @@ fn two_processes(
 fn report(kind: EngineKind, options: &Options, load: &Load, verdict: &Verdict) -> Report {
     Report {
         engine: name(kind),
-        storm: options.storm.name(),
+        storm: match options.replay {
+            Some(_) => "replay",
+            None => options.storm.name(),
+        },
         fabric: options.fabric.name(),
         processes: options.processes,
         swap: options.swap,
         device: "none",
         seed: options.seed,
-        sessions: load.sessions.len(),
+        sessions: match options.replay {
+            // Each room of a recording is one of its own.
+            Some(_) => verdict.rooms,
+            None => load.sessions.len(),
+        },
         rooms: verdict.rooms,
         done: verdict.done,
         aborted: verdict.aborted,
@@ -349,6 +380,26 @@ fn write_timeline(path: &Path, run: &Finished) -> Result<(), RunError> {
             source,
         }
     })
+}
+
+/// Writes to this path, with the side in its name.
+fn write_recording(path: &Path, recording: &Recording) -> Result<(), RunError> {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let node = &recording.header.node;
+    let side = node.split('-').next().unwrap_or(node);
+    let name = match path.extension() {
+        Some(extension) => format!("{stem}-{side}.{}", extension.to_string_lossy()),
+        None => format!("{stem}-{side}"),
+    };
+    let path = path.with_file_name(name);
+    let written = std::fs::File::create(&path)
+        .and_then(|file| recording::write(recording, &mut std::io::BufWriter::new(file)));
+    written.map_err(|source| RunError::Record {
+        file: path.display().to_string(),
+        source,
+    })?;
+    eprintln!("recording of {node}: {}", path.display());
+    Ok(())
 }
 
 fn name(kind: EngineKind) -> &'static str {

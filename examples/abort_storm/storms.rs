@@ -150,6 +150,8 @@ pub(crate) enum Step {
     Strike { rooms: Vec<usize>, strike: Strike },
     /// Until a process that was stopped goes on.
     AwaitPeer,
+    /// Until so long after the first step.
+    At(Duration),
 }
 
 /// How fast the engines around the runtime are.
@@ -614,6 +616,8 @@ fn probe_turn(page_tokens: u32) -> Turn {
         tokens,
     }
 }
+
+mod replay;
 
 #[cfg(test)]
 #[path = "storms_tests.rs"]

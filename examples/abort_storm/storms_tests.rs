@@ -52,7 +52,7 @@ fn a_room_is_started_once_and_before_it_is_aborted() {
                 | Step::Strike { rooms, .. } => {
                     assert!(rooms.iter().all(|room| started.contains(room)));
                 }
-                Step::AwaitPeer => {}
+                Step::AwaitPeer | Step::At(_) => {}
             }
         }
         assert!(

@@ -11,6 +11,7 @@ use kvroom_actors::ids::{Incarnation, PeerRef, RoomId};
 use kvroom_actors::limits::{Deadlines, Limits};
 use kvroom_actors::memory::{CopyMode, Pool};
 use kvroom_actors::reason::{Code, Reason};
+use kvroom_actors::record::Recorder;
 use kvroom_actors::runtime::PeerState;
 use kvroom_actors::runtime::shared::NodeShared;
 use kvroom_actors::runtime::{
@@ -193,6 +194,13 @@ impl NodeBuilder {
         self
     }
 
+    /// How many entries the flight recorder keeps for each shard, and as many for all else; 16,384 if
+    /// not said, which is some 2 MiB a shard once it is full. With 0 nothing is recorded.
+    pub fn recorder(mut self, entries: usize) -> Self {
+        self.config.recorder = entries;
+        self
+    }
+
     /// Changes what has no method of its own here.
     #[doc(hidden)]
     pub fn configure(mut self, change: impl FnOnce(&mut NodeConfig)) -> Self {
@@ -278,6 +286,11 @@ impl Node {
     /// Which life of it this is.
     pub fn incarnation(&self) -> Incarnation {
         self.shared().incarnation
+    }
+
+    /// For how long it has been running.
+    pub fn uptime(&self) -> Duration {
+        self.shared().now().since(Default::default())
     }
 
     /// Where this node listens, with the ports that it was given.
@@ -487,6 +500,12 @@ impl Node {
         stats
     }
 
+    /// What happened lately, kept in bounded rings. Reading asks no thread of the node, and works when
+    /// one of them is blocked.
+    pub fn recorder(&self) -> &Recorder {
+        &self.shared().recorder
+    }
+
     /// Adds a pool while the node runs, and announces it to all peers.
     ///
     /// # Errors
@@ -540,7 +559,7 @@ impl Node {
         &self.runtime
     }
 
-    async fn peer_names(&self) -> HashMap<PeerRef, String> {
+    pub(super) async fn peer_names(&self) -> HashMap<PeerRef, String> {
         self.runtime
             .peers()
             .await
@@ -558,7 +577,7 @@ async fn ask<T: Send + 'static>(
 }
 
 /// None if the shard has stopped.
-fn ask_with<T: Send + 'static>(
+pub(super) fn ask_with<T: Send + 'static>(
     inbox: &Inbox,
     question: impl FnOnce(&mut Shard, &mut ShardContext) -> T + Send + 'static,
 ) -> Option<oneshot::Receiver<T>> {
@@ -577,7 +596,7 @@ fn name_of(names: &HashMap<PeerRef, String>, peer: PeerRef) -> String {
         .unwrap_or_else(|| format!("(a former life, peer {})", peer.0))
 }
 
-fn room_info(room: info::RoomInfo, names: &HashMap<PeerRef, String>) -> RoomInfo {
+pub(super) fn room_info(room: info::RoomInfo, names: &HashMap<PeerRef, String>) -> RoomInfo {
     RoomInfo {
         key: room.key,
         role: room.role,

@@ -108,12 +108,18 @@ pub(crate) enum Command {
     /// Run a bare node, for tests and benchmarks
     #[command(after_help = node::AFTER)]
     Node(Box<NodeArgs>),
+    /// Serve engines over HTTP
+    Serve(ServeArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
 }
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {}
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@ mod args;
 mod bench;
 mod child;
 mod doctor;
-mod exit;
+pub(crate) mod exit;
 #[cfg(test)]
 mod fuzzing;
 mod log;
@@ -59,6 +59,7 @@ fn run(command: args::Command) -> Result<Verdict, Failure> {
         args::Command::Doctor(args) => doctor::run(&args),
         args::Command::Bench(args) => bench::run(args),
         args::Command::Node(args) => node::run(&args),
+        args::Command::Serve(_) => crate::daemon::run(crate::daemon::Config::default()),
         args::Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut args::Cli::command(), "kvroom", &mut text);

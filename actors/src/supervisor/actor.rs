@@ -18,14 +18,16 @@ use crate::fabric::local::LocalRoute;
 use crate::fabric::shm::{ShmClaim, Way};
 use crate::fabric::tcp::{NewJob, TcpRoute};
 use crate::handle::{Back, ChunkBack};
-use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, Tick};
+use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, RoomKey, Tick};
+use crate::limits::Deadlines;
 use crate::memory::{
-    Doorbell, GateLanded, JobBack, JobId, Lease, OpenGate, Target, Ticket, TicketSink, Withdrawn,
-    Witness,
+    Doorbell, GateLanded, JobBack, JobId, Lease, OpenGate, Proof, Target, Ticket, TicketSink,
+    Withdrawn, Witness,
 };
 use crate::peer::actor::{Command, Commands, FromPeer, OpenRequest, PeerActor};
 use crate::peer::message::{Body, Claim, ClaimTag, Part, Section};
 use crate::reason::Reason;
+use crate::record::{GateIs, Scribe};
 use crate::room::actor::{Ear, Listen, RoomActor, Said, Tell};
 use crate::room::event::{Event, JobEnd, JobSpec, Timer};
 use crate::room::{Outcome, Quiescence};
@@ -138,10 +140,11 @@ pub struct Shard {
     /// Gates that were closed with somebody inside.
     stuck_gates: Vec<(LifeId, LegNo)>,
     looking: bool,
+    pub(super) scribe: Scribe,
 }
 
 /// How a job's bytes go.
-enum Road {
+pub(super) enum Road {
     /// A lane of this node, or the shard itself, copies them.
     Copy(Way),
     /// Over sockets.
@@ -254,7 +257,12 @@ struct Alarm {
 struct LookAgain;
 
 impl Shard {
-    pub(crate) fn new(node: Arc<NodeShared>, lanes: Vec<Addr<Lane>>, inbox: Inbox) -> Self {
+    pub(crate) fn new(
+        node: Arc<NodeShared>,
+        lanes: Vec<Addr<Lane>>,
+        inbox: Inbox,
+        scribe: Scribe,
+    ) -> Self {
         Shard {
             core: ShardCore::new(CoreLimits::from(&node.limits)),
             node,
@@ -279,6 +287,7 @@ impl Shard {
             places: HashMap::new(),
             stuck_gates: Vec::new(),
             looking: false,
+            scribe,
         }
     }
 
@@ -296,6 +305,10 @@ impl Shard {
 
     pub(crate) fn now(&self) -> Tick {
         self.node.now()
+    }
+
+    pub(super) fn deadlines(&self) -> &Deadlines {
+        &self.node.deadlines
     }
 
     /// Clocks that are armed.
@@ -347,7 +360,9 @@ impl Shard {
         let mut out = std::mem::take(&mut self.scratch);
         let mut next = Some(input);
         while let Some(input) = next {
+            let begun = self.begun(&input);
             self.core.handle(input, &mut out);
+            self.record_start(begun, &out);
             for output in out.drain(..) {
                 self.output(output, ctx);
             }
@@ -434,12 +449,14 @@ impl Shard {
                 let Some(key) = self.core.life(life).map(|l| l.key()) else {
                     return;
                 };
-                let ear = self.ear.get_or_insert_with(|| Ear::new(ctx.address()));
+                let scribe = &self.scribe;
+                let ear = (self.ear).get_or_insert_with(|| Ear::new(ctx.address(), scribe.clone()));
                 let actor = RoomActor::new(life, key, room, Rc::clone(ear)).start();
                 self.actors += 1;
                 self.node.stats.add(&self.node.stats.started);
                 if let Some(attached) = self.core.attached(life) {
                     attached.actor = Some(actor);
+                    attached.key = Some(key);
                     if let Some(reply) = attached.reply.take() {
                         let _ = reply.send(Ok(()));
                     }
@@ -455,7 +472,10 @@ impl Shard {
                     let _ = reply.send(Err(Box::new(Refusal { why, leases })));
                 }
             }
-            Output::ToRoom { life, event } => self.tell_room(life, event),
+            Output::ToRoom { life, event } => {
+                self.record_bind(life, &event);
+                self.tell_room(life, event);
+            }
             Output::OpenClaim { life, leg, peer } => self.open_claim(life, leg, peer),
             Output::WithdrawClaim { life, leg, peer } => {
                 self.command(peer, Command::Withdraw(life, leg));
@@ -569,7 +589,9 @@ impl Shard {
     /// A turn begins, for whatever reason: a clock alone keeps no thread awake.
     fn count_turn(&mut self) {
         let armed = self.timers.len() > 0;
-        if let Some(gap) = self.running.turn(self.node.now(), armed) {
+        let now = self.node.now();
+        self.scribe.turn_at(now);
+        if let Some(gap) = self.running.turn(now, armed) {
             tracing::warn!(
                 ?gap,
                 "this process did not run for a while; its deadlines move"
@@ -712,13 +734,17 @@ impl Shard {
     }
 
     fn close_gate(&mut self, life: LifeId, leg: LegNo) {
-        let Some(gate) = self.gate(life, leg) else {
+        let Some((key, gate)) = self.key_and_gate(life, leg) else {
             return;
         };
         match std::mem::replace(gate, Gate::None) {
             Gate::Open(open) => {
+                let claim = open.number();
                 *gate = Gate::Closing(open.close());
                 self.finish_gate(life, leg);
+                if let Some(Gate::Closing(_)) = self.gate(life, leg) {
+                    self.record_gate(key, life, leg, claim, GateIs::Occupied);
+                }
             }
             other => *gate = other,
         }
@@ -726,20 +752,23 @@ impl Shard {
 
     /// Tries to finish a closing gate; its witness goes to the core.
     fn finish_gate(&mut self, life: LifeId, leg: LegNo) {
-        let Some(gate) = self.gate(life, leg) else {
+        let Some((key, gate)) = self.key_and_gate(life, leg) else {
             return;
         };
         let Gate::Closing(closing) = std::mem::replace(gate, Gate::Closed) else {
             return;
         };
+        let claim = closing.number();
         match closing.try_finish() {
             Ok(witness) => {
+                self.record_gate(key, life, leg, claim, GateIs::Closed);
                 let landed = witness.landed();
                 self.gate_over(life, leg, landed, Witness::GateClosed(witness));
             }
             // Whoever is inside may be dead.
             Err(closing) => match closing.try_finish_dead() {
                 Ok(witness) => {
+                    self.record_gate(key, life, leg, claim, GateIs::WriterDead);
                     let landed = witness.landed();
                     self.gate_over(life, leg, landed, Witness::WriterDead(witness));
                 }
@@ -765,10 +794,17 @@ impl Shard {
     }
 
     fn gate(&mut self, life: LifeId, leg: LegNo) -> Option<&mut Gate> {
-        match &mut self.core.attached(life)?.role {
-            AttachedRole::Receiver { gates, .. } => gates.get_mut(usize::from(leg.0)),
-            AttachedRole::Sender { .. } => None,
-        }
+        self.key_and_gate(life, leg).map(|(_, gate)| gate)
+    }
+
+    /// With the room's key, if it was admitted.
+    fn key_and_gate(&mut self, life: LifeId, leg: LegNo) -> Option<(Option<RoomKey>, &mut Gate)> {
+        let attached = self.core.attached(life)?;
+        let gate = match &mut attached.role {
+            AttachedRole::Receiver { gates, .. } => gates.get_mut(usize::from(leg.0))?,
+            AttachedRole::Sender { .. } => return None,
+        };
+        Some((attached.key, gate))
     }
 
     fn post(&mut self, life: LifeId, leg: LegNo, job: u32, spec: JobSpec) {
@@ -783,7 +819,9 @@ impl Shard {
             leg,
             job: job_code(job, held),
         };
-        match (self.build(id, held, &spec), self.lanes.get(lane)) {
+        let built = self.build(id, held, &spec);
+        self.record_job(id, job, lane, built.as_ref());
+        match (built, self.lanes.get(lane)) {
             (Some((Road::Copy(way), job, true)), _) => {
                 let job = Job::over(job.ticket, way, job.layout, job.place, job.checksum);
                 if let Some(back) = self.small.copy(job, &self.node.stats) {
@@ -1044,7 +1082,8 @@ impl Shard {
                 _ => kept.push((held, lent.lease)),
             }
         }
-        let proofs = proof.witnesses().iter().map(Witness::proof).collect();
+        let proofs: Vec<Proof> = proof.witnesses().iter().map(Witness::proof).collect();
+        self.record_end(life, attached.key, &proofs);
         attached.shared.give_back(Back {
             leases: kept,
             proofs,
@@ -1193,6 +1232,7 @@ impl Handler<SessionAnswers> for Shard {
                     tag,
                     gate,
                 } => {
+                    self.record_gate(Some(tag.room), life, leg, tag.id.number, GateIs::Open);
                     match self.gate(life, leg) {
                         Some(slot) => *slot = Gate::Open(gate),
                         // Its life is kept until this message, so this cannot be; a dropped gate closes.

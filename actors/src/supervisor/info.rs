@@ -70,9 +70,27 @@ pub struct HeldPages {
 impl Shard {
     /// All rooms of the shard, draining ones among them.
     pub fn rooms(&self) -> Vec<RoomInfo> {
+        self.rooms_where(|_, _| true)
+    }
+
+    /// Rooms without an outcome so long after their deadline, and rooms past their drain deadline.
+    pub fn stuck_rooms(&self, grace: Duration) -> Vec<RoomInfo> {
+        let outcome = self.deadlines().outcome;
+        self.rooms_where(|l, age| {
+            let deadline = l.attached().deadline.or(outcome);
+            let late = |deadline: Duration| age > deadline.saturating_add(grace);
+            l.is_quarantined() || (l.outcome().is_none() && deadline.is_some_and(late))
+        })
+    }
+
+    fn rooms_where(
+        &self,
+        wanted: impl Fn(&Life<Lent, Witness, Box<Attached>>, Duration) -> bool,
+    ) -> Vec<RoomInfo> {
         let now = self.now();
         self.core()
             .lives()
+            .filter(|(_, l)| wanted(l, now.since(l.attached().since)))
             .map(|(_, l)| RoomInfo {
                 key: l.key(),
                 role: l.role(),

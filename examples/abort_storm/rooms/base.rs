@@ -6,6 +6,7 @@ use crate::options::{FabricKind, Plant};
 use crate::oracle::Shape;
 use crate::storms::Side;
 use kvroom::actors::copy::plant;
+use kvroom::recording::Recording;
 use kvroom::{Deadlines, Incarnation, LocalHub, Node, Peer, PeerState, RoomKey};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
+/// Entries of each ring, if a whole storm is to be recorded.
+const RECORDED: usize = 1 << 19;
 /// After this, memory of an ended room counts as quarantined.
 const DRAIN: Duration = Duration::from_secs(2);
 /// How long the health check waits for a node.
@@ -40,6 +43,8 @@ pub(crate) struct Wiring {
     pub(crate) plant: Option<Plant>,
     /// How long decode looks at an outcome before it takes its lease back.
     pub(crate) slow_take: Duration,
+    /// Whether a whole storm is to be recorded, and not only its end.
+    pub(crate) record: bool,
 }
 
 impl Wiring {
@@ -130,6 +135,10 @@ impl Base {
                 config.plant = wrong;
                 config.brake = Some(of_lanes);
             });
+        let builder = match wiring.record {
+            true => builder.recorder(RECORDED),
+            false => builder,
+        };
         let builder = match &place {
             Place::Hub(hub) => builder.hub(hub),
             Place::Listen(address) => builder.listen(address),
@@ -283,6 +292,10 @@ impl Base {
             healthy: true,
             remarks: rooms.into_iter().filter_map(line).collect(),
         }
+    }
+
+    pub(super) fn recording(&self) -> Recording {
+        Recording::of(&self.node, "abort_storm")
     }
 
     pub(super) fn stop(&self) {

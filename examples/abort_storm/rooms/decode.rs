@@ -5,6 +5,7 @@ use super::base::{Base, lock, on_blocking_pool};
 use super::{DecodeHalf, Half, Status};
 use crate::engine::{End, Listener, RoomNo, Sessions};
 use crate::storms::{DEADLINE, RoomSpec, Side};
+use kvroom::recording::Recording;
 use kvroom::{Incarnation, Outcome, ReceiveRoom, RoomId, Which};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -83,6 +84,10 @@ impl Half for DecodeNode {
 
     fn sessions(&self) -> Sessions {
         self.base.sessions()
+    }
+
+    fn recording(&self) -> Option<Recording> {
+        Some(self.base.recording())
     }
 
     fn stop(&self) {

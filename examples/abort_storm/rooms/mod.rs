@@ -27,6 +27,7 @@ use crate::oracle::Shape;
 use crate::other::lines::{Answer, Question};
 use crate::other::link::Link;
 use crate::storms::{RoomSpec, Side};
+use kvroom::recording::Recording;
 use kvroom::{Incarnation, LocalHub};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -66,6 +67,10 @@ pub(crate) trait Half: Send + Sync {
     /// What its node saw of its sessions.
     fn sessions(&self) -> Sessions {
         Sessions::default()
+    }
+    /// What its node recorded, if that is in this process.
+    fn recording(&self) -> Option<Recording> {
+        None
     }
     /// Stops its node.
     fn stop(&self);
@@ -262,6 +267,13 @@ impl Engine for Rooms {
 
     fn lent_pages(&self) -> Option<u64> {
         Some(self.statuses().iter().map(|status| status.lent).sum())
+    }
+
+    fn recordings(&self) -> Vec<Recording> {
+        self.halves()
+            .iter()
+            .filter_map(|half| half.recording())
+            .collect()
     }
 
     fn remarks(&self) -> Vec<String> {

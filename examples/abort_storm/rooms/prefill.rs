@@ -6,6 +6,7 @@ use super::decode::end;
 use super::{Half, PrefillHalf, Status};
 use crate::engine::{Chunk, Feed, Listener, Ready, RoomNo, Sessions};
 use crate::storms::{DEADLINE, RoomSpec, Side};
+use kvroom::recording::Recording;
 use kvroom::{Incarnation, Outcome, PushedChunk, ReserveError, RoomId, SendRoom};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -102,6 +103,10 @@ impl Half for PrefillNode {
 
     fn sessions(&self) -> Sessions {
         self.base.sessions()
+    }
+
+    fn recording(&self) -> Option<Recording> {
+        Some(self.base.recording())
     }
 
     fn stop(&self) {

@@ -4,6 +4,7 @@ use super::PeerActor;
 use crate::peer::transport::Sent;
 use crate::peer::wire;
 use crate::reason::{Code, Reason};
+use crate::record::{What, Word};
 use crate::runtime::later::later;
 use actix::{AsyncContext, Context, Handler, Message};
 use std::time::Duration;
@@ -51,6 +52,7 @@ impl PeerActor {
     /// Moves frames into the transport while it has room.
     pub(super) fn flush(&mut self, ctx: &mut Context<Self>) {
         let limit = self.node.limits.frame_bytes;
+        self.scribe.turn();
         let Some(link) = &mut self.link else { return };
         let (session, Some(transport)) = (&mut link.session, &mut link.transport) else {
             return;
@@ -59,11 +61,15 @@ impl PeerActor {
             return;
         }
         let mut broken = None;
+        let (scribe, peer) = (&self.scribe, self.me);
         let sent = transport.send(|frames, bytes| {
             if broken.is_some() || !(session.has_output() || session.owes_ack()) {
                 return false;
             }
             session.transmit_with(frames, |frame| {
+                if let Some(word) = scribe.is_on().then(|| Word::of(peer, frame)).flatten() {
+                    scribe.write(|| What::Sent(word));
+                }
                 if let Err(error) = wire::encode_frame_ref(frame, bytes, limit) {
                     broken = Some(error);
                 }

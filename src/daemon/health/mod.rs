@@ -1,0 +1,8 @@
+//! TODO-health.
+
+use super::http::Routes;
+
+/// The routes of this part.
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+}

@@ -1,0 +1,30 @@
+//! The flight recorder over HTTP, and as files when something is wrong.
+//!
+//! ```text
+//!   GET /v1/recording ──▶ Node::recorder().read(…) ──▶ application/jsonl
+//!   watcher (a second) ── a room is stuck ──┐
+//!   SIGUSR1 ────────────────────────────────┼──▶ Dumps ──▶ dump_dir/kvroom-NODE-WHY-N.jsonl
+//!   panic hook, on the thread that panics ──┘
+//! ```
+//!
+//! Rules: reading asks no shard. A dump appears under its name when it is whole. A process writes at most
+//! [`dump::MOST`] of them, so that a storm of panics fills no disk; what is not written is logged.
+
+mod dump;
+mod route;
+mod watch;
+
+pub(crate) use dump::Dumps;
+pub(crate) use route::routes;
+
+use kvroom::Node;
+use std::path::PathBuf;
+
+/// Starts what writes dumps.
+pub(crate) fn start(node: &Node, dump_dir: Option<PathBuf>) -> Dumps {
+    let dumps = Dumps::new(node.clone(), dump_dir);
+    dumps.on_panic();
+    tokio::spawn(watch::stuck_rooms(node.clone(), dumps.clone()));
+    tokio::spawn(watch::signal(dumps.clone()));
+    dumps
+}

@@ -1,0 +1,144 @@
+//! `GET /v1/recording`.
+
+use crate::daemon::App;
+use crate::daemon::http::{Problem, Routes};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use kvroom::record::{Entry, Records};
+use kvroom::recording::{Header, header_line, json_line};
+use kvroom::{Node, RoomId};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::routes;
+
+/// Entries in an answer, if nobody says how many.
+const USUALLY: usize = 10_000;
+/// Most entries in an answer: some 20 MiB.
+const MOST: usize = 100_000;
+/// Entries that are looked at with one look.
+const AT_ONCE: usize = 4_096;
+
+/// Which entries.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RecordingQuery {
+    /// From this number on; from the oldest one there is, if not given. The answer's header
+    /// `kvroom-next` says where to go on.
+    #[serde(default)]
+    since: u64,
+    /// Most entries in the answer: 1 to 100,000; 10,000 if not given.
+    #[param(minimum = 1, maximum = 100_000)]
+    limit: Option<usize>,
+    /// Only what is about this room, whichever attempt and role.
+    room: Option<u64>,
+}
+
+/// The routes of this part.
+pub(crate) fn routes() -> Routes {
+    Routes::new().routes(routes!(recording))
+}
+
+/// What happened lately, as a recording: JSON lines, the first one is the header. Reads the node's rings
+/// and asks none of its threads, so that it answers when one of them is blocked.
+#[utoipa::path(
+    get,
+    path = "/v1/recording",
+    tag = "recording",
+    params(RecordingQuery),
+    responses(
+        (status = 200, description = "A recording; see docs/recording.md", content_type = "application/jsonl",
+         body = String, headers(("kvroom-next" = u64, description = "`since` of the request that goes on here"))),
+        (status = 400, description = "The query cannot be read", content_type = "application/problem+json", body = Problem),
+        (status = 422, description = "The limit is out of its range", content_type = "application/problem+json", body = Problem),
+    )
+)]
+async fn recording(
+    State(app): State<App>,
+    query: Result<Query<RecordingQuery>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(query) = query.map_err(|error| {
+        Problem::new(
+            axum::http::StatusCode::BAD_REQUEST,
+            "unreadable",
+            "The request cannot be read",
+            format!("the query: {}", error.body_text()),
+        )
+    })?;
+    let limit = query.limit.unwrap_or(USUALLY);
+    if !(1..=MOST).contains(&limit) {
+        return Err(Problem::new(
+            axum::http::StatusCode::UNPROCESSABLE_ENTITY,
+            "bad-limit",
+            "The limit is out of its range",
+            format!("limit is {limit}; it must be 1 to {MOST}"),
+        ));
+    }
+    let node = app.node().clone();
+    // Encoding a hundred thousand lines takes a while: it is kept off the threads that serve.
+    let encoded = tokio::task::spawn_blocking(move || encode(&node, &query, limit)).await;
+    let (body, next) = encoded.map_err(|error| {
+        Problem::new(
+            axum::http::StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            "A defect of kvroom",
+            format!("the recording was not encoded: {error}"),
+        )
+    })?;
+    let headers = [
+        (
+            header::CONTENT_TYPE.as_str(),
+            "application/jsonl".to_owned(),
+        ),
+        ("kvroom-next", next.to_string()),
+    ];
+    Ok((headers, body).into_response())
+}
+
+fn encode(node: &Node, query: &RecordingQuery, limit: usize) -> (String, u64) {
+    let records = find(query, limit, |since, max| node.recorder().read(since, max));
+    let mut body = header_line(&Header::of(node, records.lost, "http"));
+    body.push('\n');
+    for entry in &records.entries {
+        body.push_str(&json_line(entry));
+        body.push('\n');
+    }
+    (body, records.next)
+}
+
+/// Reads on until there are enough entries of the room, or there is nothing more.
+fn find(query: &RecordingQuery, limit: usize, read: impl Fn(u64, usize) -> Records) -> Records {
+    let mut found = Records {
+        next: query.since,
+        ..Records::default()
+    };
+    loop {
+        let left = limit - found.entries.len();
+        let at_once = match query.room {
+            None => left,
+            Some(_) => AT_ONCE,
+        };
+        let records = read(found.next, at_once);
+        let last = records.entries.is_empty();
+        found.lost += records.lost;
+        found.next = records.next;
+        for entry in records.entries {
+            if query.room.is_none_or(|room| is_about(&entry, RoomId(room))) {
+                let seq = entry.seq;
+                found.entries.push(entry);
+                if found.entries.len() == limit {
+                    found.next = seq + 1;
+                    return found;
+                }
+            }
+        }
+        if last || query.room.is_none() {
+            return found;
+        }
+    }
+}
+
+fn is_about(entry: &Entry, room: RoomId) -> bool {
+    entry.what.room().is_some_and(|key| key.id == room)
+}
