@@ -397,6 +397,7 @@ impl Node {
     /// with the same reason. Any other room that is started when this has returned is not touched.
     pub async fn abort_where(&self, which: Which, reason: impl Into<String>) -> usize {
         let which = match which {
+            Which::Pool(pool) => return self.abort_holders(&pool, reason.into()).await,
             Which::All => io::Which::All,
             Which::Room(id) => io::Which::Room(id),
             Which::Tag(tag) => io::Which::Tag(tag.into()),
@@ -411,6 +412,22 @@ impl Node {
             // All shards are told before any answers. One that has stopped has ended its rooms.
             answers.extend(ask_with(inbox, |shard, ctx| {
                 shard.abort_where(which, reason, ctx)
+            }));
+        }
+        let mut told = 0;
+        for answer in answers {
+            told += answer.await.unwrap_or(0);
+        }
+        told
+    }
+
+    async fn abort_holders(&self, pool: &Pool, why: String) -> usize {
+        let reason = Reason::new(Code::PoolRetired, why);
+        let mut answers = Vec::new();
+        for inbox in self.runtime.inboxes() {
+            let (pool, reason) = (pool.clone(), reason.clone());
+            answers.extend(ask_with(inbox, move |shard, ctx| {
+                shard.abort_holders(&pool, reason, ctx)
             }));
         }
         let mut told = 0;
