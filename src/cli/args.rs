@@ -119,7 +119,67 @@ pub(crate) enum Command {
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
-pub(crate) struct ServeArgs {}
+pub(crate) struct ServeArgs {
+    /// Where HTTP is served
+    #[arg(long)]
+    http: Option<std::net::SocketAddr>,
+    #[arg(long)]
+    name: Option<String>,
+    #[arg(long)]
+    node_listen: Vec<String>,
+    #[arg(long)]
+    node_connect: Vec<String>,
+    #[arg(long)]
+    http_token_file: Option<std::path::PathBuf>,
+    #[arg(long)]
+    http_tls_cert: Option<std::path::PathBuf>,
+    #[arg(long)]
+    http_tls_key: Option<std::path::PathBuf>,
+    #[arg(long)]
+    http_tls_client_ca: Option<std::path::PathBuf>,
+    #[arg(long)]
+    http_header_timeout: Option<String>,
+    #[arg(long)]
+    http_request_timeout: Option<String>,
+    #[arg(long)]
+    http_rate_per_second: Option<u32>,
+    #[arg(long)]
+    http_max_concurrent: Option<usize>,
+    #[arg(long)]
+    retention_ended_rooms: Option<usize>,
+}
+
+impl ServeArgs {
+    /// Until the configuration is read.
+    pub(crate) fn config(self) -> crate::daemon::Config {
+        let mut config = crate::daemon::Config::default();
+        if let Some(http) = self.http {
+            config.http.listen = vec![crate::daemon::Listen::Tcp(http)];
+        }
+        config.top.name = self.name;
+        config.node.listen = self.node_listen;
+        config.node.connect = self.node_connect;
+        config.http.token_file = self.http_token_file;
+        config.http.tls_cert = self.http_tls_cert;
+        config.http.tls_key = self.http_tls_key;
+        config.http.tls_client_ca = self.http_tls_client_ca;
+        let duration = |text: Option<String>| text.and_then(|t| crate::daemon::parse_duration(&t).ok());
+        if let Some(timeout) = duration(self.http_header_timeout) {
+            config.http.header_timeout = timeout;
+        }
+        if let Some(timeout) = duration(self.http_request_timeout) {
+            config.http.request_timeout = timeout;
+        }
+        config.http.rate_per_second = self.http_rate_per_second;
+        if let Some(n) = self.http_max_concurrent {
+            config.http.max_concurrent = n;
+        }
+        if let Some(n) = self.retention_ended_rooms {
+            config.retention.ended_rooms = n;
+        }
+        config
+    }
+}
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]

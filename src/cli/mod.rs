@@ -17,7 +17,7 @@ pub(crate) mod exit;
 mod fuzzing;
 mod log;
 mod node;
-mod output;
+pub(crate) mod output;
 mod pair;
 mod pattern;
 mod proc;
@@ -27,6 +27,7 @@ mod temp;
 
 use clap::{CommandFactory, Parser};
 use exit::{Failure, Verdict};
+pub(crate) use node::node_stats;
 use std::process::ExitCode;
 
 /// Runs the program and gives its exit code.
@@ -59,7 +60,7 @@ fn run(command: args::Command) -> Result<Verdict, Failure> {
         args::Command::Doctor(args) => doctor::run(&args),
         args::Command::Bench(args) => bench::run(args),
         args::Command::Node(args) => node::run(&args),
-        args::Command::Serve(_) => crate::daemon::run(crate::daemon::Config::default()),
+        args::Command::Serve(args) => crate::daemon::run(args.config()),
         args::Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut args::Cli::command(), "kvroom", &mut text);

@@ -16,14 +16,28 @@ mod config;
 mod health;
 mod http;
 mod metrics;
+mod peers;
 mod pools;
 mod rooms;
+mod signals;
 
 pub(crate) use app::App;
-pub(crate) use config::Config;
+pub(crate) use config::{Config, Listen};
+pub(crate) use http::duration::parse as parse_duration;
 
 use crate::cli::exit::{Failure, Verdict};
-use kvroom::Node;
+use crate::cli::output;
+use http::Front;
+use kvroom::{Net, Node, NodeBuilder};
+use serde_json::json;
+use signals::Signals;
+use std::time::Duration;
+
+/// Most rooms that the last line names.
+const MAX_LEAKED: usize = 1_000;
+/// First wait before a node of the configuration is connected to again; it doubles up to the longest.
+const BACKOFF: Duration = Duration::from_millis(100);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 
 /// Serves until a signal says to stop.
 pub(crate) fn run(config: Config) -> Result<Verdict, Failure> {
@@ -37,19 +51,67 @@ pub(crate) fn run(config: Config) -> Result<Verdict, Failure> {
 }
 
 async fn serve(config: Config) -> Result<Verdict, Failure> {
-    let node = Node::builder(&config.name)
-        .start()
-        .await
-        .map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;
+    // Before anything else: a signal that comes while the node starts must not be missed.
+    let mut signals = Signals::listen()?;
+    let front = Front::open(&config)?;
+    let name = config.top.name.clone().unwrap_or_else(|| default_name(front.port()));
+    let node = builder(&name, &config).start().await;
+    let node = node.map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;
+    let (addresses, connect) = (front.addresses(), config.node.connect.clone());
     let app = App::new(node.clone(), config);
-    http::serve(app).await?;
+    for address in connect {
+        tokio::spawn(connect_until_there(node.clone(), address));
+    }
+    let server = front.serve(&app);
+    output::print_json(&json!({
+        "event": "ready", "name": node.name(), "pid": std::process::id(),
+        "http": addresses, "addresses": node.addresses(),
+    }))?;
+    let why = signals.any().await;
+    tracing::info!("{why}: nothing new is started, rooms end and drain");
+    app.stop();
+    // Whoever waits for a room hears of its end, and may look at what is held, until all is drained.
     let report = node.shutdown().await;
+    server.end().await;
+    let leaked = report.leaked.iter().map(|room| room.key.to_string());
+    let leaked: Vec<String> = leaked.take(MAX_LEAKED).collect();
+    output::print_json(&json!({
+        "event": "stopped", "why": why, "drained": report.drained, "leaked": leaked,
+    }))?;
     if report.drained {
         Ok(Verdict::Met)
     } else {
+        let count = report.leaked.len();
         Err(Failure::Failed(format!(
-            "the node did not drain within its shutdown deadline; {} rooms are left",
-            report.leaked.len()
+            "the node did not drain within its shutdown deadline; {count} rooms are left"
         )))
+    }
+}
+
+fn builder(name: &str, config: &Config) -> NodeBuilder {
+    let net = Net {
+        listen: config.node.listen.clone(),
+        ..Net::default()
+    };
+    Node::builder(name).net(net)
+}
+
+/// Until the first session: the node itself connects again from then on.
+async fn connect_until_there(node: Node, address: String) {
+    let mut wait = BACKOFF;
+    while let Err(e) = node.connect(&address).await {
+        tracing::warn!("cannot connect to {address}, trying again: {e}");
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(LONGEST_BACKOFF);
+    }
+}
+
+/// The host's name and the port of HTTP: what is different for each daemon that others meet.
+fn default_name(port: Option<u16>) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = Some(host.trim()).filter(|host| !host.is_empty() && host.len() <= 48).unwrap_or("kvroom");
+    match port {
+        Some(port) => format!("{host}-{port}"),
+        None => format!("{host}-{}", std::process::id()),
     }
 }

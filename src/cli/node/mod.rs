@@ -18,6 +18,7 @@ use super::exit::{Failure, Verdict};
 use super::output;
 use super::pair;
 use engine::Engine;
+pub(crate) use listing::stats as node_stats;
 use kvroom::{ClusterKey, Deadlines, Limits, Net, Node, NodeBuilder, Pool};
 use lines::Input;
 use protocol::{MAX_LINE, Request};
