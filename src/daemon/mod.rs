@@ -20,10 +20,9 @@ mod pools;
 mod rooms;
 
 pub(crate) use app::App;
-pub(crate) use config::Config;
+pub(crate) use config::{Config, ConfigError, Effective, Given, example as example_config};
 
 use crate::cli::exit::{Failure, Verdict};
-use kvroom::Node;
 
 /// Serves until a signal says to stop.
 pub(crate) fn run(config: Config) -> Result<Verdict, Failure> {
@@ -37,7 +36,8 @@ pub(crate) fn run(config: Config) -> Result<Verdict, Failure> {
 }
 
 async fn serve(config: Config) -> Result<Verdict, Failure> {
-    let node = Node::builder(&config.name)
+    let (builder, _pools) = config.node_builder(None)?;
+    let node = builder
         .start()
         .await
         .map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;

@@ -14,9 +14,19 @@ pub(crate) type Routes = OpenApiRouter<App>;
 
 /// Serves until a signal says to stop.
 pub(crate) async fn serve(app: App) -> Result<(), Failure> {
-    let listener = tokio::net::TcpListener::bind(app.config().http)
+    let address = app
+        .config()
+        .http
+        .listen
+        .iter()
+        .find_map(|listen| match listen {
+            crate::daemon::config::Listen::Tcp(address) => Some(*address),
+            crate::daemon::config::Listen::Unix(_) => None,
+        });
+    let address = address.ok_or_else(|| Failure::Failed("no address to listen on".into()))?;
+    let listener = tokio::net::TcpListener::bind(address)
         .await
-        .map_err(|e| Failure::Failed(format!("cannot listen on {}: {e}", app.config().http)))?;
+        .map_err(|e| Failure::Failed(format!("cannot listen on {address}: {e}")))?;
     axum::serve(listener, router(app))
         .await
         .map_err(|e| Failure::Failed(format!("HTTP ended: {e}")))
