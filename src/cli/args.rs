@@ -4,7 +4,8 @@ mod bench;
 mod bench_help;
 mod net;
 mod node;
-pub(super) mod words;
+mod serve;
+pub(crate) mod words;
 
 pub(crate) use bench::TransferArgs;
 pub(crate) use bench::{
@@ -13,6 +14,7 @@ pub(crate) use bench::{
 };
 pub(crate) use net::NetArgs;
 pub(crate) use node::NodeArgs;
+pub(crate) use serve::{ConfigArgs, ServeArgs};
 pub(crate) use words::PoolSpec;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -109,76 +111,16 @@ pub(crate) enum Command {
     #[command(after_help = node::AFTER)]
     Node(Box<NodeArgs>),
     /// Serve engines over HTTP
-    Serve(ServeArgs),
+    #[command(after_help = serve::AFTER)]
+    Serve(Box<ServeArgs>),
+    /// Print the configuration that serve would have, and where each value is from
+    #[command(after_help = serve::CONFIG_AFTER)]
+    Config(Box<ConfigArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-}
-
-/// Arguments of `serve`.
-#[derive(Debug, Args)]
-pub(crate) struct ServeArgs {
-    /// Where HTTP is served
-    #[arg(long)]
-    http: Option<std::net::SocketAddr>,
-    #[arg(long)]
-    name: Option<String>,
-    #[arg(long)]
-    node_listen: Vec<String>,
-    #[arg(long)]
-    node_connect: Vec<String>,
-    #[arg(long)]
-    http_token_file: Option<std::path::PathBuf>,
-    #[arg(long)]
-    http_tls_cert: Option<std::path::PathBuf>,
-    #[arg(long)]
-    http_tls_key: Option<std::path::PathBuf>,
-    #[arg(long)]
-    http_tls_client_ca: Option<std::path::PathBuf>,
-    #[arg(long)]
-    http_header_timeout: Option<String>,
-    #[arg(long)]
-    http_request_timeout: Option<String>,
-    #[arg(long)]
-    http_rate_per_second: Option<u32>,
-    #[arg(long)]
-    http_max_concurrent: Option<usize>,
-    #[arg(long)]
-    retention_ended_rooms: Option<usize>,
-}
-
-impl ServeArgs {
-    /// Until the configuration is read.
-    pub(crate) fn config(self) -> crate::daemon::Config {
-        let mut config = crate::daemon::Config::default();
-        if let Some(http) = self.http {
-            config.http.listen = vec![crate::daemon::Listen::Tcp(http)];
-        }
-        config.top.name = self.name;
-        config.node.listen = self.node_listen;
-        config.node.connect = self.node_connect;
-        config.http.token_file = self.http_token_file;
-        config.http.tls_cert = self.http_tls_cert;
-        config.http.tls_key = self.http_tls_key;
-        config.http.tls_client_ca = self.http_tls_client_ca;
-        let duration = |text: Option<String>| text.and_then(|t| crate::daemon::parse_duration(&t).ok());
-        if let Some(timeout) = duration(self.http_header_timeout) {
-            config.http.header_timeout = timeout;
-        }
-        if let Some(timeout) = duration(self.http_request_timeout) {
-            config.http.request_timeout = timeout;
-        }
-        config.http.rate_per_second = self.http_rate_per_second;
-        if let Some(n) = self.http_max_concurrent {
-            config.http.max_concurrent = n;
-        }
-        if let Some(n) = self.retention_ended_rooms {
-            config.retention.ended_rooms = n;
-        }
-        config
-    }
 }
 
 /// Arguments of `doctor`.

@@ -22,13 +22,12 @@ mod rooms;
 mod signals;
 
 pub(crate) use app::App;
-pub(crate) use config::{Config, Listen};
-pub(crate) use http::duration::parse as parse_duration;
+pub(crate) use config::{Config, ConfigError, Effective, Given, example as example_config};
 
 use crate::cli::exit::{Failure, Verdict};
 use crate::cli::output;
 use http::Front;
-use kvroom::{Net, Node, NodeBuilder};
+use kvroom::Node;
 use serde_json::json;
 use signals::Signals;
 use std::time::Duration;
@@ -54,13 +53,17 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
     // Before anything else: a signal that comes while the node starts must not be missed.
     let mut signals = Signals::listen()?;
     let front = Front::open(&config)?;
-    let name = config.top.name.clone().unwrap_or_else(|| default_name(front.port()));
-    let node = builder(&name, &config).start().await;
+    let (builder, pools) = config.node_builder(front.port())?;
+    let node = builder.start().await;
     let node = node.map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;
     let (addresses, connect) = (front.addresses(), config.node.connect.clone());
     let app = App::new(node.clone(), config);
     for address in connect {
-        tokio::spawn(connect_until_there(node.clone(), address));
+        tokio::spawn(connect_until_there(node.clone(), address.0));
+    }
+    for pool in pools {
+        let adopted = app.pools().adopt(pools::Opened::configured(pool, None)).await;
+        adopted.map_err(|problem| Failure::Failed(problem.detail))?;
     }
     let server = front.serve(&app);
     output::print_json(&json!({
@@ -88,14 +91,6 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
     }
 }
 
-fn builder(name: &str, config: &Config) -> NodeBuilder {
-    let net = Net {
-        listen: config.node.listen.clone(),
-        ..Net::default()
-    };
-    Node::builder(name).net(net)
-}
-
 /// Until the first session: the node itself connects again from then on.
 async fn connect_until_there(node: Node, address: String) {
     let mut wait = BACKOFF;
@@ -103,15 +98,5 @@ async fn connect_until_there(node: Node, address: String) {
         tracing::warn!("cannot connect to {address}, trying again: {e}");
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(LONGEST_BACKOFF);
-    }
-}
-
-/// The host's name and the port of HTTP: what is different for each daemon that others meet.
-fn default_name(port: Option<u16>) -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = Some(host.trim()).filter(|host| !host.is_empty() && host.len() <= 48).unwrap_or("kvroom");
-    match port {
-        Some(port) => format!("{host}-{port}"),
-        None => format!("{host}-{}", std::process::id()),
     }
 }

@@ -213,7 +213,7 @@ fn pool(spec: &PoolSpec, shared: bool) -> Result<Pool, Failure> {
 }
 
 /// The cluster's key: never on the command line, where every user of the machine could see it.
-fn key(file: Option<&Path>) -> Result<Option<ClusterKey>, Failure> {
+pub(crate) fn key(file: Option<&Path>) -> Result<Option<ClusterKey>, Failure> {
     let (from, text) = match file {
         Some(path) => {
             let text = std::fs::read(path);
