@@ -7,10 +7,11 @@ use super::receive::{ReceiveBuilder, ReceiveRoom};
 use super::send::{SendBuilder, SendRoom};
 use super::stats::{EarlyClaim, NodeStats, RoomInfo, ShutdownReport, Which};
 use kvroom_actors::fabric::Fabric;
-use kvroom_actors::ids::{Incarnation, PeerRef, RoomId};
+use kvroom_actors::ids::{Incarnation, PeerRef, RoomId, RoomKey};
 use kvroom_actors::limits::{Deadlines, Limits};
 use kvroom_actors::memory::{CopyMode, Pool};
 use kvroom_actors::reason::{Code, Reason};
+use kvroom_actors::room::Role;
 use kvroom_actors::runtime::PeerState;
 use kvroom_actors::runtime::shared::NodeShared;
 use kvroom_actors::runtime::{
@@ -465,6 +466,25 @@ impl Node {
         named.collect()
     }
 
+    /// Those of these rooms that are alive or drain, in no order. Asks only the shards that have them,
+    /// whatever the number of other rooms.
+    pub async fn rooms_of(&self, rooms: &[(RoomKey, Role)]) -> Vec<RoomInfo> {
+        let mut shards: Vec<(&Inbox, Vec<(RoomKey, Role)>)> = Vec::new();
+        for &(key, role) in rooms {
+            let inbox = self.inbox(key.id);
+            match shards.iter_mut().find(|(known, _)| known.is(inbox)) {
+                Some((_, keys)) => keys.push((key, role)),
+                None => shards.push((inbox, vec![(key, role)])),
+            }
+        }
+        let mut found = Vec::with_capacity(rooms.len());
+        for (inbox, keys) in shards {
+            found.extend(ask(inbox, move |shard| shard.rooms_of(&keys)).await.unwrap_or_default());
+        }
+        let names = self.peer_names().await;
+        found.into_iter().map(|room| room_info(room, &names)).collect()
+    }
+
     /// Counters and gauges.
     pub async fn stats(&self) -> NodeStats {
         let counts = self.shared().stats.read();
@@ -601,6 +621,7 @@ fn room_info(room: info::RoomInfo, names: &HashMap<PeerRef, String>) -> RoomInfo
         state: room.state,
         outcome: room.outcome,
         peers: room.peers.into_iter().map(|p| name_of(names, p)).collect(),
+        legs: room.legs,
         tag: room.tag,
         pages: room.pages,
         age: room.age,

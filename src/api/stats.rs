@@ -34,6 +34,8 @@ pub struct RoomInfo {
     pub outcome: Option<Outcome>,
     /// Names of the peers of its legs.
     pub peers: Vec<String>,
+    /// What each of these legs is at, for people: for example `gate open`.
+    pub legs: Vec<&'static str>,
     /// Its tag.
     pub tag: Option<String>,
     /// Pages it holds.

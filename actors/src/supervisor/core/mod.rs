@@ -253,6 +253,11 @@ impl<L, W, A> ShardCore<L, W, A> {
         self.lives.get_mut(&life).map(|l| &mut **l)
     }
 
+    /// The life that has this key in this role, if one is alive or drains.
+    pub fn life_of(&self, key: RoomKey, role: Role) -> Option<&Life<L, W, A>> {
+        self.life(*self.keys.get(&KeyUse::new(key, role))?)
+    }
+
     /// All lives.
     pub fn lives(&self) -> impl Iterator<Item = (LifeId, &Life<L, W, A>)> {
         self.lives.iter().map(|(id, l)| (*id, &**l))
