@@ -252,7 +252,6 @@ def describe(word):
         "state": STATES[word & 0xFF],
         "outcome": OUTCOMES.get(word >> 8 & 0xFF, "(unknown reason)"),
         "released": bool(word >> 16 & 1),
-        "quarantined": bool(word >> 17 & 1),
         "number": word >> 32,
     }
 

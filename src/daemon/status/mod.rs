@@ -26,8 +26,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"kvroomSP");
 const VERSION: u64 = 1;
 const HEADER: usize = 8;
 const SLOT: usize = 4;
-/// The most slots that there may be: 32 MiB.
-const MAX_SLOTS: u32 = 1 << 20;
+/// The most slots that there may be: 128 MiB.
+const MAX_SLOTS: u32 = 1 << 22;
 
 const CHANGES: usize = 5;
 const USED: usize = 6;
@@ -56,7 +56,7 @@ pub(crate) struct StatusPage {
 }
 
 impl StatusPage {
-    /// A page of `slots` slots in the file at `path`, which others may read; 1,048,576 slots at most.
+    /// A page of `slots` slots in the file at `path`, which others may read; 4,194,304 slots at most.
     ///
     /// # Errors
     /// See [`SharedWords::create`]; among them, that another daemon writes it.
@@ -188,11 +188,11 @@ mod tests {
         assert_eq!(words.len(), HEADER + 4 * SLOT);
 
         let failed = Outcome::Aborted(Reason::new(Code::Stalled, "x"));
-        let status = Status::of(StateName::Draining, Some(&failed)).quarantined(true);
+        let status = Status::of(StateName::Draining, Some(&failed));
         page.set(&slot, &status);
         let word = read(&path)[8];
         let number = u64::from(code_number(Code::Stalled));
-        assert_eq!(word, 3 | number << 8 | 1 << 17 | 3 << 32);
+        assert_eq!(word, 3 | number << 8 | 3 << 32);
         page.set(&slot, &status);
         assert_eq!(read(&path)[8], word, "nothing changed");
         page.set(

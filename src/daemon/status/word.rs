@@ -4,7 +4,6 @@
 //!   bits 0..8  state: 0 free, 1 registered, 2 transferring, 3 draining, 4 done, 5 aborted
 //!       8..16  outcome: 0 not known, 1 done, from 2 the reason why it was aborted
 //!      16      released: its memory is proven quiet and back
-//!      17      quarantined: it passed its drain deadline
 //!      32..64  rises by one with each change of the slot, also when it is another room's
 //! ```
 //!
@@ -13,7 +12,6 @@
 use kvroom::{Code, Outcome, StateName};
 
 const RELEASED: u32 = 1 << 16;
-const QUARANTINED: u32 = 1 << 17;
 
 /// What a room's word says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,20 +42,16 @@ impl Status {
 
     /// Whether its memory is back.
     pub(crate) fn released(self, released: bool) -> Status {
-        self.with(RELEASED, released)
-    }
-
-    /// Whether it passed its drain deadline with its memory not proven quiet.
-    pub(crate) fn quarantined(self, quarantined: bool) -> Status {
-        self.with(QUARANTINED, quarantined)
+        let without = self.0 & !RELEASED;
+        Status(if released {
+            without | RELEASED
+        } else {
+            without
+        })
     }
 
     pub(super) fn bits(self) -> u32 {
         self.0
-    }
-
-    fn with(self, bit: u32, on: bool) -> Status {
-        Status(if on { self.0 | bit } else { self.0 & !bit })
     }
 }
 
@@ -148,13 +142,5 @@ mod tests {
                 "{number} {name}"
             );
         }
-    }
-
-    #[test]
-    fn what_a_word_says_can_be_taken_back() {
-        let status = Status::registered().quarantined(true).released(true);
-        assert_eq!(status.bits(), 1 | RELEASED | QUARANTINED);
-        let status = status.quarantined(false);
-        assert_eq!(status.bits(), 1 | RELEASED);
     }
 }
