@@ -20,6 +20,7 @@ mod peers;
 mod pools;
 mod rooms;
 mod signals;
+mod status;
 
 pub(crate) use app::App;
 pub(crate) use config::{Config, ConfigError, Effective, Given, example as example_config};
