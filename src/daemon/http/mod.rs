@@ -114,6 +114,7 @@ fn routes() -> Routes {
         .merge(super::rooms::routes())
         .merge(super::pools::routes())
         .merge(super::peers::routes())
+        .merge(super::events::routes())
         .merge(super::health::routes())
         .merge(super::metrics::routes())
 }

@@ -5,7 +5,7 @@ use super::http::{Json, Path, Problem, Routes};
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
-use kvroom::{ConnectError, NodeStats, Peer, PeerState};
+use kvroom::{ConnectError, Node, NodeStats, Peer, PeerState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -90,7 +90,7 @@ struct NodeView {
 #[utoipa::path(get, path = "/v1/peers", tag = "peers",
     responses((status = 200, description = "The peers.", body = PeerList)))]
 async fn list_peers(State(app): State<App>) -> Answer<PeerList> {
-    Answer(PeerList { peers: views(&app).await })
+    Answer(PeerList { peers: of(app.node()).await })
 }
 
 /// Connects to another node, or gives the session that there is. A session that loses its connection is
@@ -153,8 +153,8 @@ async fn show_node(State(app): State<App>) -> Answer<NodeView> {
 }
 
 /// Everybody whom this node has met.
-pub(crate) async fn views(app: &App) -> Vec<PeerView> {
-    let peers = app.node().peers().await;
+pub(crate) async fn of(node: &Node) -> Vec<PeerView> {
+    let peers = node.peers().await;
     peers.iter().map(|peer| view(peer, 0, None)).collect()
 }
 

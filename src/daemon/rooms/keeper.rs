@@ -20,7 +20,8 @@ use super::view::{ChunkView, PoolPages, Room, RoomState};
 use crate::daemon::config::Retention;
 use crate::daemon::http::Problem;
 use crate::daemon::pools::Pools;
-use kvroom::{Chunk, FinishProblem, Landed, LeaseError, Node, Outcome, Pool, Proof, RoomKey, SendRoom};
+use crate::daemon::status::{Status, StatusPage};
+use kvroom::{Chunk, FinishProblem, Landed, LeaseError, Node, Outcome, Pool, Proof, RoomKey, SendRoom, StateName};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -84,16 +85,24 @@ pub(super) struct Keeper {
     table: Table,
     tasks: JoinSet<Posted>,
     digests: [RandomState; 2],
+    /// One word for each room that is not forgotten, as far as there are words.
+    page: Option<StatusPage>,
 }
 
 impl Keeper {
-    pub(super) fn new(node: Node, pools: Pools, retention: &Retention) -> Keeper {
+    pub(super) fn new(
+        node: Node,
+        pools: Pools,
+        retention: &Retention,
+        page: Option<StatusPage>,
+    ) -> Keeper {
         Keeper {
             node,
             pools,
             table: Table::new(retention.ended_rooms, retention.ended_for),
             tasks: JoinSet::new(),
             digests: [RandomState::new(), RandomState::new()],
+            page,
         }
     }
 
@@ -110,8 +119,44 @@ impl Keeper {
                     Ok(posted) => self.posted(posted),
                     Err(e) => tracing::error!("a task of the rooms failed: {e}"),
                 },
-                _ = sweep.tick() => self.table.forget(Instant::now()),
+                _ = sweep.tick() => self.sweep(),
             }
+        }
+    }
+
+    fn sweep(&mut self) {
+        self.forget();
+        if let Some(page) = &mut self.page {
+            for record in self.table.all() {
+                if let (Some(slot), Some(handle)) = (&record.slot, record.handle()) {
+                    page.set(slot, &Status::of(handle.state(), record.outcome().as_ref()));
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self) {
+        for record in self.table.forget(Instant::now()) {
+            if let (Some(page), Some(slot)) = (&mut self.page, record.slot) {
+                page.release(slot);
+            }
+        }
+    }
+
+    /// The room's word says how far it is.
+    fn publish(&mut self, seq: u64) {
+        let record = self.table.get(seq);
+        if let (Some(page), Some(record)) = (&mut self.page, record)
+            && let Some(slot) = &record.slot
+            && let Some(outcome) = record.outcome()
+        {
+            let released = matches!(record.phase, Phase::Released { .. });
+            let state = match (&outcome, released) {
+                (Outcome::Done, _) => StateName::Done,
+                (Outcome::Aborted(_), true) => StateName::Aborted,
+                (Outcome::Aborted(_), false) => StateName::Draining,
+            };
+            page.set(slot, &Status::of(state, Some(&outcome)).released(released));
         }
     }
 
@@ -320,6 +365,7 @@ impl Keeper {
                 let Some(handle) = record.handle().cloned() else { return };
                 record.phase = Phase::Over(outcome, handle.clone());
                 record.stage.send_replace(Stage::Ended);
+                self.publish(seq);
                 self.tasks.spawn(async move {
                     let (proofs, landed) = handle.released().await;
                     Posted::Released(seq, proofs, landed)
@@ -333,15 +379,16 @@ impl Keeper {
                 record.held = Vec::new();
                 record.chunks.forget();
                 record.stage.send_replace(Stage::Released);
-                let now = Instant::now();
-                self.table.released(seq, now);
-                self.table.forget(now);
+                self.publish(seq);
+                self.table.released(seq, Instant::now());
+                self.forget();
             }
         }
     }
 
     fn started(&mut self, seq: u64, handle: Handle) {
         let Some(record) = self.table.get_mut(seq) else { return };
+        record.slot = self.page.as_mut().and_then(|page| page.assign(record.key, handle.role()));
         let before = std::mem::replace(&mut record.phase, Phase::Live(handle.clone()));
         let starters = std::mem::take(&mut record.starters);
         self.tasks.spawn(async move { Posted::Ended(seq, handle.outcome().await) });
@@ -443,5 +490,6 @@ fn record(key: RoomKey, role: RoleName, digest: u128, room: &StartRoom) -> Recor
         chunks: Chunks::default(),
         landed: Arc::new(AtomicU32::new(0)),
         finished: None,
+        slot: None,
     }
 }

@@ -15,7 +15,8 @@ use super::problems;
 use super::request::{FinishRoom, RoleName};
 use super::view::{self, End, LandedBytes, PoolPages, Room, RoomState};
 use crate::daemon::http::{Id, Problem};
-use kvroom::{Landed, Outcome, Proof, ReceiveRoom, RoomKey, SendRoom, StateName};
+use crate::daemon::status::StatusSlot;
+use kvroom::{Landed, Outcome, Proof, ReceiveRoom, Role, RoomKey, SendRoom, StateName};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -65,7 +66,14 @@ impl Handle {
         }
     }
 
-    fn state(&self) -> StateName {
+    pub(super) fn role(&self) -> Role {
+        match self {
+            Handle::Receive(room) => room.role(),
+            Handle::Send(room) => room.role(),
+        }
+    }
+
+    pub(super) fn state(&self) -> StateName {
         match self {
             Handle::Receive(room) => room.poll().state,
             Handle::Send(room) => room.poll().state,
@@ -122,6 +130,8 @@ pub(super) struct Record {
     pub(super) chunks: Chunks,
     pub(super) landed: Arc<AtomicU32>,
     pub(super) finished: Option<FinishRoom>,
+    /// Its word on the status page.
+    pub(super) slot: Option<StatusSlot>,
 }
 
 impl Record {
@@ -193,6 +203,7 @@ impl Record {
                 landed: self.landed.load(Ordering::Relaxed),
             }),
             traceparent: self.traceparent.clone(),
+            status_slot: self.slot.as_ref().map(StatusSlot::index),
         }
     }
 
@@ -297,16 +308,18 @@ impl Table {
         }
     }
 
-    /// Forgets rooms that are over for too long, or too many.
-    pub(super) fn forget(&mut self, now: Instant) {
+    /// Forgets rooms that are over for too long, or too many; gives them.
+    pub(super) fn forget(&mut self, now: Instant) -> Vec<Record> {
+        let mut forgotten = Vec::new();
         while let Some((seq, at)) = self.released.front().copied() {
             let old = now.saturating_duration_since(at) > self.keep_for;
             if !old && self.released.len() <= self.keep {
-                return;
+                break;
             }
             self.released.pop_front();
-            self.remove(seq);
+            forgotten.extend(self.remove(seq));
         }
+        forgotten
     }
 
     /// A room that holds this page now, for people.
@@ -369,6 +382,7 @@ mod tests {
             chunks: Chunks::default(),
             landed: Arc::default(),
             finished: None,
+            slot: None,
         }
     }
 
