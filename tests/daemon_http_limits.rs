@@ -22,7 +22,8 @@ impl Folder {
     fn new() -> Folder {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("kvroom-http-limits-{}-{n}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("kvroom-http-limits-{}-{n}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)
     }
@@ -42,7 +43,10 @@ impl Drop for Folder {
 
 /// Skips aloud, or fails where everything is required.
 fn skipped(why: &str) -> bool {
-    assert!(std::env::var_os("KVROOM_REQUIRE_ALL").is_none(), "required, but {why}");
+    assert!(
+        std::env::var_os("KVROOM_REQUIRE_ALL").is_none(),
+        "required, but {why}"
+    );
     eprintln!("SKIPPED: {why}");
     true
 }
@@ -52,7 +56,9 @@ fn skipped(why: &str) -> bool {
 fn serves(daemon: &Daemon) {
     static NEXT: AtomicU64 = AtomicU64::new(1 << 40);
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
-    daemon.post("/v1/rooms", &json!({"role": "send", "id": id})).expect(201);
+    daemon
+        .post("/v1/rooms", &json!({"role": "send", "id": id}))
+        .expect(201);
     daemon.delete(&format!("/v1/rooms/{id}")).expect(202);
     let room = daemon.get(&format!("/v1/rooms/{id}?wait=30s&for=released"));
     assert_eq!(room.expect(200)["released"], true);
@@ -61,7 +67,9 @@ fn serves(daemon: &Daemon) {
 #[test]
 fn what_is_no_request_for_it_gets_a_clear_4xx_and_the_rooms_do_not_notice() {
     let daemon = Daemon::start(&[]);
-    daemon.post("/v1/rooms", &json!({"role": "send", "id": 1})).expect(201);
+    daemon
+        .post("/v1/rooms", &json!({"role": "send", "id": 1}))
+        .expect(201);
     let send = |method: &str, path: &str, kind: Option<&str>, body: &[u8]| {
         daemon.client().send_raw(method, path, kind, body)
     };
@@ -71,12 +79,22 @@ fn what_is_no_request_for_it_gets_a_clear_4xx_and_the_rooms_do_not_notice() {
     let wrong = send("PUT", "/v1/rooms", json, b"{}");
     wrong.expect_problem(405, "no-such-method");
     assert!(wrong.header("allow").unwrap().contains("POST"), "{wrong:?}");
-    for id in ["99999999999999999999999", "-1", "1.5", "0x10", "%00", "a", "18446744073709551616"] {
-        send("GET", &format!("/v1/rooms/{id}"), None, b"").expect_problem(400, "unreadable-request");
+    for id in [
+        "99999999999999999999999",
+        "-1",
+        "1.5",
+        "0x10",
+        "%00",
+        "a",
+        "18446744073709551616",
+    ] {
+        send("GET", &format!("/v1/rooms/{id}"), None, b"")
+            .expect_problem(400, "unreadable-request");
     }
     send("GET", "/v1/rooms/18446744073709551615", None, b"").expect_problem(404, "no-such-room");
     send("GET", "/v1/rooms/1?attempt=-1", None, b"").expect_problem(400, "unreadable-request");
-    send("GET", "/v1/rooms/1?attempt=4294967296", None, b"").expect_problem(400, "unreadable-request");
+    send("GET", "/v1/rooms/1?attempt=4294967296", None, b"")
+        .expect_problem(400, "unreadable-request");
     send("POST", "/v1/rooms", None, b"{}").expect_problem(415, "not-json");
     send("POST", "/v1/rooms", Some("text/plain"), b"{}").expect_problem(415, "not-json");
     send("POST", "/v1/rooms", json, b"").expect_problem(400, "unreadable-request");
@@ -118,9 +136,15 @@ fn a_body_without_a_length_is_bounded_too() {
 
 #[test]
 fn slow_headers_and_slow_bodies_are_cut_off_and_nobody_waits_for_them() {
-    let daemon = Daemon::start(&["--http-header-timeout", "300ms", "--http-request-timeout", "500ms"]);
+    let daemon = Daemon::start(&[
+        "--http-header-timeout",
+        "300ms",
+        "--http-request-timeout",
+        "500ms",
+    ]);
     let mut slow = connect(daemon.http);
-    slow.write_all(b"GET /v1/rooms HTTP/1.1\r\nHost: local").unwrap();
+    slow.write_all(b"GET /v1/rooms HTTP/1.1\r\nHost: local")
+        .unwrap();
     let mut idle = connect(daemon.http);
     let mut body = connect(daemon.http);
     let head = "POST /v1/rooms HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{";
@@ -132,7 +156,10 @@ fn slow_headers_and_slow_bodies_are_cut_off_and_nobody_waits_for_them() {
     answer.expect_problem(408, "request-timeout");
     let mut rest = Vec::new();
     idle.read_to_end(&mut rest).unwrap();
-    assert!(rest.is_empty(), "an idle connection is closed without a word");
+    assert!(
+        rest.is_empty(),
+        "an idle connection is closed without a word"
+    );
 }
 
 #[test]
@@ -161,10 +188,15 @@ fn connections_over_the_limit_wait_until_another_one_is_closed() {
     let daemon = Daemon::start(&["--http-max-connections", "2"]);
     let (one, two) = (connect(daemon.http), connect(daemon.http));
     let mut three = connect(daemon.http);
-    three.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    three
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
     let ask = "GET /v1/node HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     three.write_all(ask.as_bytes()).unwrap();
-    assert!(three.read(&mut [0; 1]).is_err(), "two connections are open already");
+    assert!(
+        three.read(&mut [0; 1]).is_err(),
+        "two connections are open already"
+    );
     drop((one, two));
     three.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(read_answer(&mut BufReader::new(three)).unwrap().status, 200);
@@ -199,12 +231,21 @@ fn with_a_token_only_who_bears_it_is_served_and_no_log_line_has_it() {
         command.env("RUST_LOG", "trace").stderr(log);
     });
     daemon.get("/v1/node").expect_problem(401, "unauthorized");
-    assert_eq!(daemon.get("/v1/node").header("www-authenticate"), Some("Bearer"));
+    assert_eq!(
+        daemon.get("/v1/node").header("www-authenticate"),
+        Some("Bearer")
+    );
     daemon.get("/openapi.json").expect(200);
-    for wrong in ["correct-horse-battery-stapl", "correct-horse-battery-staplE", "x"] {
+    for wrong in [
+        "correct-horse-battery-stapl",
+        "correct-horse-battery-staplE",
+        "x",
+    ] {
         daemon.token = Some(wrong.to_owned());
         daemon.get("/v1/node").expect_problem(401, "unauthorized");
-        daemon.post("/v1/rooms", &json!({"role": "send", "id": 1})).expect_problem(401, "unauthorized");
+        daemon
+            .post("/v1/rooms", &json!({"role": "send", "id": 1}))
+            .expect_problem(401, "unauthorized");
     }
     daemon.token = Some(secret.to_owned());
     daemon.get("/v1/node").expect(200);
@@ -215,7 +256,15 @@ fn with_a_token_only_who_bears_it_is_served_and_no_log_line_has_it() {
     assert!(!text.contains("horse"), "the token is in a log line");
 
     let short = folder.file("short", "abc");
-    let output = kvroom(&["serve", "--http", "127.0.0.1:0", "--http-token-file", &short]).output().unwrap();
+    let output = kvroom(&[
+        "serve",
+        "--http",
+        "127.0.0.1:0",
+        "--http-token-file",
+        &short,
+    ])
+    .output()
+    .unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
@@ -230,9 +279,23 @@ fn tls_is_served_and_strangers_without_a_certificate_are_not() {
     for name in ["server", "client", "stranger"] {
         let made = openssl(
             &[
-                "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-                "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
-                "-keyout", &path(&format!("{name}.key")), "-out", &path(&format!("{name}.crt")),
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:P-256",
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+                "-addext",
+                "subjectAltName=DNS:localhost,IP:127.0.0.1",
+                "-keyout",
+                &path(&format!("{name}.key")),
+                "-out",
+                &path(&format!("{name}.crt")),
             ],
             None,
         );
@@ -243,10 +306,22 @@ fn tls_is_served_and_strangers_without_a_certificate_are_not() {
     let daemon = Daemon::start(&with_tls);
     let ask = |daemon: &Daemon, more: &[&str]| {
         let address = daemon.http.to_string();
-        let mut args = vec!["s_client", "-quiet", "-connect", &address, "-CAfile", &cert, "-verify_return_error"];
+        let mut args = vec![
+            "s_client",
+            "-quiet",
+            "-connect",
+            &address,
+            "-CAfile",
+            &cert,
+            "-verify_return_error",
+        ];
         args.extend(more);
         let mut command = Command::new("openssl");
-        command.args(&args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .args(&args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let request = "GET /v1/node HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         // The daemon may have closed the connection already.
@@ -266,7 +341,13 @@ fn tls_is_served_and_strangers_without_a_certificate_are_not() {
     let known = ["-cert", &path("client.crt"), "-key", &path("client.key")].map(str::to_owned);
     let answer = ask(&daemon, &known.each_ref().map(String::as_str));
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    let stranger = ["-cert", &path("stranger.crt"), "-key", &path("stranger.key")].map(str::to_owned);
+    let stranger = [
+        "-cert",
+        &path("stranger.crt"),
+        "-key",
+        &path("stranger.key"),
+    ]
+    .map(str::to_owned);
     for wrong in [&stranger.each_ref().map(String::as_str)[..], &[]] {
         let answer = ask(&daemon, wrong);
         assert!(!answer.contains("200"), "{wrong:?}: {answer}");
@@ -276,24 +357,38 @@ fn tls_is_served_and_strangers_without_a_certificate_are_not() {
 fn openssl(args: &[&str], stdin: Option<&str>) -> bool {
     assert!(stdin.is_none());
     let mut command = Command::new("openssl");
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
 #[test]
 fn sigterm_ends_all_rooms_and_the_daemon_in_order() {
     let mut daemon = Daemon::start(&[]);
-    daemon.post("/v1/rooms", &json!({"role": "send", "id": 1})).expect(201);
+    daemon
+        .post("/v1/rooms", &json!({"role": "send", "id": 1}))
+        .expect(201);
     let waiting = {
         let mut client = daemon.client();
         std::thread::spawn(move || client.send("GET", "/v1/rooms/1?wait=30s", None))
     };
-    daemon.until("/v1/node", |answer| answer.json()["stats"]["rooms_live"] == 1);
+    daemon.until("/v1/node", |answer| {
+        answer.json()["stats"]["rooms_live"] == 1
+    });
     let (status, last) = daemon.stop();
     assert_eq!(status.code(), Some(0));
     let last = last.unwrap();
-    assert_eq!((&last["event"], &last["why"]), (&json!("stopped"), &json!("SIGTERM")));
-    assert_eq!((&last["drained"], &last["leaked"]), (&json!(true), &json!([])));
+    assert_eq!(
+        (&last["event"], &last["why"]),
+        (&json!("stopped"), &json!("SIGTERM"))
+    );
+    assert_eq!(
+        (&last["drained"], &last["leaked"]),
+        (&json!(true), &json!([]))
+    );
     let room = waiting.join().unwrap().expect(200);
     assert_eq!(room["outcome"]["code"], "NodeShutdown");
 }
@@ -302,27 +397,48 @@ fn sigterm_ends_all_rooms_and_the_daemon_in_order() {
 fn events_follow_a_room_and_go_on_where_a_client_left_off() {
     let daemon = Daemon::start(&[]);
     let mut events = daemon.events("/v1/events?types=room,sample", None);
-    assert_eq!(events.head.header("content-type"), Some("text/event-stream"));
-    daemon.post("/v1/rooms", &json!({"role": "send", "id": 5})).expect(201);
+    assert_eq!(
+        events.head.header("content-type"),
+        Some("text/event-stream")
+    );
+    daemon
+        .post("/v1/rooms", &json!({"role": "send", "id": 5}))
+        .expect(201);
     daemon.delete("/v1/rooms/5?reason=enough").expect(202);
     let end = events.until(|event| event.event == "room" && event.data["reason"].is_object());
-    assert_eq!((&end.data["room"], &end.data["role"]), (&json!("5"), &json!("send")));
-    assert_eq!(end.data["reason"], json!({"code": "Requested", "side": "local", "detail": "enough"}));
+    assert_eq!(
+        (&end.data["room"], &end.data["role"]),
+        (&json!("5"), &json!("send"))
+    );
+    assert_eq!(
+        end.data["reason"],
+        json!({"code": "Requested", "side": "local", "detail": "enough"})
+    );
     let sample = events.until(|event| event.event == "sample");
     assert!(sample.data["rooms"]["registered"].is_u64(), "{sample:?}");
     drop(events);
 
     let last = end.id.unwrap();
-    daemon.post("/v1/rooms", &json!({"role": "send", "id": 6})).expect(201);
+    daemon
+        .post("/v1/rooms", &json!({"role": "send", "id": 6}))
+        .expect(201);
     daemon.delete("/v1/rooms/6").expect(202);
     let mut events = daemon.events("/v1/events?types=room", Some(&last));
     let end = events.until(|event| event.data["reason"].is_object());
     assert_eq!(end.data["room"], "6", "what was read is not told again");
     let mut events = daemon.events("/v1/events?types=room&room=6", Some("0-0"));
-    assert_eq!(events.until(|event| event.event == "gap").data["lost"], Value::Null);
-    assert_eq!(events.until(|event| event.event == "room").data["room"], "6");
+    assert_eq!(
+        events.until(|event| event.event == "gap").data["lost"],
+        Value::Null
+    );
+    assert_eq!(
+        events.until(|event| event.event == "room").data["room"],
+        "6"
+    );
     for query in ["types=x", "room=x", "most_per_second=0", "x=1"] {
-        daemon.get(&format!("/v1/events?{query}")).expect_problem(400, "unreadable-request");
+        daemon
+            .get(&format!("/v1/events?{query}"))
+            .expect_problem(400, "unreadable-request");
     }
 }
 
@@ -336,12 +452,19 @@ fn a_client_that_reads_no_events_costs_nothing_and_is_forgotten_when_it_goes() {
         let room = json!({"role": "send", "id": id});
         assert_eq!(client.send("POST", "/v1/rooms", Some(&room)).status, 201);
     }
-    assert_eq!(daemon.post("/v1/aborts", &json!({"all": true})).expect(202)["aborted"], 500);
+    assert_eq!(
+        daemon.post("/v1/aborts", &json!({"all": true})).expect(202)["aborted"],
+        500
+    );
     serves(&daemon);
     drop((silent, client));
     let start = Instant::now();
     while daemon.open_files() > files + 1 {
-        assert!(start.elapsed() < PATIENCE, "{} files are open, {files} were", daemon.open_files());
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{} files are open, {files} were",
+            daemon.open_files()
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -351,7 +474,9 @@ const CLIENT: &str = "KVROOM_TEST_HTTP_CLIENT";
 
 #[test]
 fn play_a_client_if_told() {
-    let Ok(told) = std::env::var(CLIENT) else { return };
+    let Ok(told) = std::env::var(CLIENT) else {
+        return;
+    };
     let words: Vec<&str> = told.split(' ').collect();
     let (first, count): (u64, u64) = (words[1].parse().unwrap(), words[2].parse().unwrap());
     let mut client = Client::to(words[0].parse().unwrap());
@@ -359,7 +484,12 @@ fn play_a_client_if_told() {
         let room = json!({"role": "send", "id": id, "tag": "storm"});
         assert_eq!(client.send("POST", "/v1/rooms", Some(&room)).status, 201);
         if id % 2 == 0 {
-            assert_eq!(client.send("DELETE", &format!("/v1/rooms/{id}"), None).status, 202);
+            assert_eq!(
+                client
+                    .send("DELETE", &format!("/v1/rooms/{id}"), None)
+                    .status,
+                202
+            );
         }
     }
 }
@@ -375,7 +505,10 @@ fn eighty_clients_that_are_killed_half_way_leave_nothing_behind() {
             .map(|n| {
                 Command::new(std::env::current_exe().unwrap())
                     .args(["--exact", "play_a_client_if_told", "--test-threads=1"])
-                    .env(CLIENT, format!("{} {} {ROOMS}", daemon.http, first + n * ROOMS))
+                    .env(
+                        CLIENT,
+                        format!("{} {} {ROOMS}", daemon.http, first + n * ROOMS),
+                    )
                     .stdout(Stdio::null())
                     .stderr(Stdio::null())
                     .spawn()
@@ -384,11 +517,19 @@ fn eighty_clients_that_are_killed_half_way_leave_nothing_behind() {
             .collect();
         // Half of all rooms: most clients are in the middle of theirs.
         let half = CLIENTS * ROOMS / 2;
-        let started = |daemon: &Daemon| daemon.get("/v1/node").json()["stats"]["started"].as_u64().unwrap();
+        let started = |daemon: &Daemon| {
+            daemon.get("/v1/node").json()["stats"]["started"]
+                .as_u64()
+                .unwrap()
+        };
         let before = started(&daemon);
         let start = Instant::now();
         while started(&daemon) - before < half {
-            assert!(start.elapsed() < 2 * PATIENCE, "{} of {half} rooms", started(&daemon) - before);
+            assert!(
+                start.elapsed() < 2 * PATIENCE,
+                "{} of {half} rooms",
+                started(&daemon) - before
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
         for client in &mut clients {
@@ -400,10 +541,20 @@ fn eighty_clients_that_are_killed_half_way_leave_nothing_behind() {
             .map(|n| json!({"op": "start", "role": "send", "id": first + (1 << 30) + n, "tag": "storm"}))
             .collect();
         for some in rest.chunks(1_000) {
-            let answer = daemon.post("/v1/batch", &json!({"operations": some})).expect(200);
-            assert!(answer["results"].as_array().unwrap().iter().all(|one| one["status"] == 201));
+            let answer = daemon
+                .post("/v1/batch", &json!({"operations": some}))
+                .expect(200);
+            assert!(
+                answer["results"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .all(|one| one["status"] == 201)
+            );
         }
-        daemon.post("/v1/aborts", &json!({"tag": "storm"})).expect(202);
+        daemon
+            .post("/v1/aborts", &json!({"tag": "storm"}))
+            .expect(202);
         daemon.until("/v1/node", |answer| {
             let stats = &answer.json()["stats"];
             stats["rooms_live"] == 0 && stats["rooms_draining"] == 0
@@ -418,12 +569,22 @@ fn eighty_clients_that_are_killed_half_way_leave_nothing_behind() {
     storm(1 << 32);
     let grown = daemon.resident_bytes().saturating_sub(after_one);
     // Spent keys are remembered, on purpose; rooms, connections and tasks are not.
-    assert!(grown < 48 << 20, "{grown} bytes more after the second storm");
+    assert!(
+        grown < 48 << 20,
+        "{grown} bytes more after the second storm"
+    );
     let start = Instant::now();
     while daemon.open_files() > files + 2 {
-        assert!(start.elapsed() < PATIENCE, "{} files are open, {files} were", daemon.open_files());
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{} files are open, {files} were",
+            daemon.open_files()
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     let node = daemon.get("/v1/node").expect(200);
-    assert_eq!((&node["stats"]["actors"], &node["stats"]["stray_witnesses"]), (&json!(0), &json!(0)));
+    assert_eq!(
+        (&node["stats"]["actors"], &node["stats"]["stray_witnesses"]),
+        (&json!(0), &json!(0))
+    );
 }

@@ -104,7 +104,11 @@ async fn attach(app: &App) -> Result<(), Failure> {
             continue;
         };
         let failed = |why: &dyn std::fmt::Display| {
-            Failure::Failed(format!("pool {:?} at {}: {why}", settings.name, path.display()))
+            Failure::Failed(format!(
+                "pool {:?} at {}: {why}",
+                settings.name,
+                path.display()
+            ))
         };
         let options = FileOptions {
             create: settings.create,
@@ -115,8 +119,14 @@ async fn attach(app: &App) -> Result<(), Failure> {
             options: &options,
         };
         let pool = Pool::of_others(settings.layout(), file).map_err(|e| failed(&e))?;
-        app.node().add_pool(pool.clone()).await.map_err(|e| failed(&e))?;
-        let adopted = app.pools().adopt(Opened::configured(pool, Some(path.clone()))).await;
+        app.node()
+            .add_pool(pool.clone())
+            .await
+            .map_err(|e| failed(&e))?;
+        let adopted = app
+            .pools()
+            .adopt(Opened::configured(pool, Some(path.clone())))
+            .await;
         adopted.map_err(|problem| failed(&problem.detail))?;
     }
     Ok(())
@@ -128,7 +138,8 @@ fn status_page(node: &Node, config: &Config) -> Result<Option<StatusPage>, Failu
         return Ok(None);
     };
     let page = StatusPage::create(path, settings.rooms, node.incarnation());
-    page.map(Some).map_err(|e| Failure::Failed(format!("status_page.path {}: {e}", path.display())))
+    page.map(Some)
+        .map_err(|e| Failure::Failed(format!("status_page.path {}: {e}", path.display())))
 }
 
 /// Until the first session: the node itself connects again from then on.

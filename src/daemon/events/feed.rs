@@ -60,11 +60,17 @@ impl Feed {
         match last.and_then(|last| last.rsplit_once('-')) {
             Some((life, seq)) if life == feed.incarnation => {
                 // One that has not happened yet is not waited for.
-                feed.next = seq.parse::<u64>().map_or(feed.next, |seq| seq.saturating_add(1).min(feed.next));
+                feed.next = seq
+                    .parse::<u64>()
+                    .map_or(feed.next, |seq| seq.saturating_add(1).min(feed.next));
             }
             Some(_) => {
                 feed.next = 0;
-                feed.put("gap", None, &json!({"lost": null, "why": "the node is another life of it"}));
+                feed.put(
+                    "gap",
+                    None,
+                    &json!({"lost": null, "why": "the node is another life of it"}),
+                );
             }
             None => {}
         }
@@ -109,7 +115,11 @@ impl Feed {
             let records = self.node.recorder().read(self.next, AT_ONCE);
             let full = records.entries.len() == AT_ONCE;
             if records.lost > 0 && self.next > 0 {
-                self.put("gap", None, &json!({"lost": records.lost, "why": "overwritten before it was read"}));
+                self.put(
+                    "gap",
+                    None,
+                    &json!({"lost": records.lost, "why": "overwritten before it was read"}),
+                );
             }
             self.next = records.next;
             for entry in &records.entries {
@@ -190,9 +200,11 @@ impl Feed {
 
     fn put(&mut self, event: &str, seq: Option<u64>, data: &Value) {
         if let Some(seq) = seq {
-            self.text.push_str(&format!("id: {}-{seq}\n", self.incarnation));
+            self.text
+                .push_str(&format!("id: {}-{seq}\n", self.incarnation));
         }
-        self.text.push_str(&format!("event: {event}\ndata: {data}\n\n"));
+        self.text
+            .push_str(&format!("event: {event}\ndata: {data}\n\n"));
     }
 }
 

@@ -48,7 +48,10 @@ pub(crate) fn routes() -> Routes {
 #[into_params(parameter_in = Query)]
 struct EventsQuery {
     /// Kinds of events, with commas between them: `room`, `peer`, `pool`, `sample`. All if not said.
-    #[param(pattern = "^(room|peer|pool|sample)(,(room|peer|pool|sample))*$", example = "room,sample")]
+    #[param(
+        pattern = "^(room|peer|pool|sample)(,(room|peer|pool|sample))*$",
+        example = "room,sample"
+    )]
     types: Option<String>,
     /// Only this room.
     #[param(pattern = "^[0-9]{1,20}$", example = "42")]
@@ -78,7 +81,10 @@ async fn events(
     tokio::spawn(Feed::new(&app, wanted, last).run(blocks));
     let mut answer = Body::new(Blocks(body)).into_response();
     let head = answer.headers_mut();
-    head.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    head.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream"),
+    );
     head.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(answer)
 }
@@ -99,7 +105,11 @@ fn wanted(query: &EventsQuery) -> Result<Wanted, Problem> {
             "sample" => wanted.samples = true,
             // Pools come and go by requests: who asked knows.
             "pool" => {}
-            _ => return bad("types must be some of room, peer, pool and sample, with commas between them"),
+            _ => {
+                return bad(
+                    "types must be some of room, peer, pool and sample, with commas between them",
+                );
+            }
         }
     }
     if wanted.most == 0 || wanted.most > 1_000_000 {
@@ -126,6 +136,8 @@ impl HttpBody for Blocks {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(cx).map(|block| block.map(|bytes| Ok(Frame::data(bytes))))
+        self.0
+            .poll_recv(cx)
+            .map(|block| block.map(|bytes| Ok(Frame::data(bytes))))
     }
 }

@@ -41,9 +41,15 @@ async fn run(node: Node, rooms: Rooms, publish: watch::Sender<Value>) {
         }
         let stats = tokio::time::timeout(WITHIN, node.stats()).await.ok();
         let counts = rooms.counts().await;
-        let peers = tokio::time::timeout(WITHIN, peers::of(&node)).await.unwrap_or_default();
+        let peers = tokio::time::timeout(WITHIN, peers::of(&node))
+            .await
+            .unwrap_or_default();
         let now = Instant::now();
-        let mut sample = sample(&counts, stats.as_ref(), before.as_ref().map(|(at, s)| (now - *at, s)));
+        let mut sample = sample(
+            &counts,
+            stats.as_ref(),
+            before.as_ref().map(|(at, s)| (now - *at, s)),
+        );
         if let Value::Object(fields) = &mut sample {
             fields.insert("peers".to_owned(), json!(peers));
         }
@@ -52,8 +58,18 @@ async fn run(node: Node, rooms: Rooms, publish: watch::Sender<Value>) {
     }
 }
 
-fn sample(counts: &Counts, stats: Option<&NodeStats>, before: Option<(Duration, &NodeStats)>) -> Value {
-    let rooms = |state| -> u64 { counts.iter().filter(|((_, s), _)| *s == state).map(|(_, n)| n).sum() };
+fn sample(
+    counts: &Counts,
+    stats: Option<&NodeStats>,
+    before: Option<(Duration, &NodeStats)>,
+) -> Value {
+    let rooms = |state| -> u64 {
+        counts
+            .iter()
+            .filter(|((_, s), _)| *s == state)
+            .map(|(_, n)| n)
+            .sum()
+    };
     let per_s = |of: fn(&NodeStats) -> u64| {
         let (elapsed, before) = before?;
         let difference = of(stats?).saturating_sub(of(before));

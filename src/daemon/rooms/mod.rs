@@ -47,7 +47,12 @@ pub(crate) struct Rooms {
 
 impl Rooms {
     /// Starts the task.
-    pub(crate) fn start(node: Node, pools: Pools, config: &Config, page: Option<StatusPage>) -> Rooms {
+    pub(crate) fn start(
+        node: Node,
+        pools: Pools,
+        config: &Config,
+        page: Option<StatusPage>,
+    ) -> Rooms {
         let (asks, queue) = mpsc::channel(QUEUE);
         let keeper = Keeper::new(node, pools, &config.retention, page);
         tokio::spawn(keeper.run(queue));
@@ -65,7 +70,10 @@ impl Rooms {
 
     /// Starts rooms; each answer says whether the room is new.
     async fn start_all(&self, rooms: Vec<StartRoom>) -> Vec<Result<(bool, Seen), Problem>> {
-        let (mut ask, mut answers) = (Vec::with_capacity(rooms.len()), Vec::with_capacity(rooms.len()));
+        let (mut ask, mut answers) = (
+            Vec::with_capacity(rooms.len()),
+            Vec::with_capacity(rooms.len()),
+        );
         for room in rooms {
             let (reply, answer) = oneshot::channel();
             ask.push(Starting { room, reply });
@@ -88,7 +96,12 @@ impl Rooms {
         self.ask(|reply| Ask::Abort(which, reason, reply)).await
     }
 
-    async fn push(&self, which: Which, chunk: PushChunk, pool: kvroom::Pool) -> Result<(bool, ChunkView), Problem> {
+    async fn push(
+        &self,
+        which: Which,
+        chunk: PushChunk,
+        pool: kvroom::Pool,
+    ) -> Result<(bool, ChunkView), Problem> {
         self.ask(|reply| Ask::Push(which, chunk, pool, reply)).await
     }
 
@@ -98,7 +111,8 @@ impl Rooms {
         finish: FinishRoom,
         pool: Option<kvroom::Pool>,
     ) -> Result<(bool, Seen), Problem> {
-        self.ask(|reply| Ask::Finish(which, finish, pool, reply)).await
+        self.ask(|reply| Ask::Finish(which, finish, pool, reply))
+            .await
     }
 
     async fn list(&self, filter: Filter) -> Result<(Vec<Room>, Option<u64>), Problem> {
