@@ -1,10 +1,14 @@
 //! What every route has at hand.
 
 use super::config::Config;
+use super::events::Sampler;
 use super::pools::Pools;
 use super::rooms::Rooms;
+use super::status::StatusPage;
 use kvroom::Node;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// The daemon's parts. Clones are the same.
 #[derive(Clone)]
@@ -13,20 +17,27 @@ pub(crate) struct App(Arc<Parts>);
 struct Parts {
     node: Node,
     config: Config,
+    since: Instant,
+    stopping: watch::Sender<bool>,
     rooms: Rooms,
     pools: Pools,
+    sampler: Sampler,
 }
 
 impl App {
-    /// Of this node; starts the tasks of the parts.
-    pub(crate) fn new(node: Node, config: Config) -> App {
+    /// Of this node; starts the tasks of the parts. The rooms' states go to the page, if there is one.
+    pub(crate) fn new(node: Node, config: Config, page: Option<StatusPage>) -> App {
         let pools = Pools::start(node.clone());
-        let rooms = Rooms::start(node.clone(), pools.clone());
+        let rooms = Rooms::start(node.clone(), pools.clone(), &config, page);
+        let sampler = Sampler::start(node.clone(), rooms.clone());
         App(Arc::new(Parts {
             node,
             config,
+            since: Instant::now(),
+            stopping: watch::Sender::new(false),
             rooms,
             pools,
+            sampler,
         }))
     }
 
@@ -40,6 +51,26 @@ impl App {
         &self.0.config
     }
 
+    /// Since when it serves.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.0.since.elapsed()
+    }
+
+    /// Whether it was told to stop: then nothing new is started.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.0.stopping.borrow()
+    }
+
+    /// For who must hear of the stop: true from then on.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.0.stopping.subscribe()
+    }
+
+    /// From now on nothing new is started.
+    pub(crate) fn stop(&self) {
+        self.0.stopping.send_replace(true);
+    }
+
     /// The rooms that were started over HTTP.
     pub(crate) fn rooms(&self) -> &Rooms {
         &self.0.rooms
@@ -48,5 +79,10 @@ impl App {
     /// The pools.
     pub(crate) fn pools(&self) -> &Pools {
         &self.0.pools
+    }
+
+    /// What happens, once a second.
+    pub(crate) fn sampler(&self) -> &Sampler {
+        &self.0.sampler
     }
 }
