@@ -20,7 +20,9 @@ mod pools;
 mod rooms;
 
 pub(crate) use app::App;
-pub(crate) use config::{Config, ConfigError, Effective, Given, example as example_config};
+pub(crate) use config::{
+    Config, ConfigError, Effective, Given, example as example_config, read_duration,
+};
 
 use crate::cli::exit::{Failure, Verdict};
 
