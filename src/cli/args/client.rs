@@ -101,10 +101,10 @@ pub(crate) struct AbortRoomsArgs {
     #[arg(long, group = "which")]
     pub(crate) all: bool,
     /// The attempt of the room; the newest if not given
-    #[arg(long, value_name = "N", requires = "id")]
+    #[arg(long, value_name = "N", conflicts_with_all = ["tag", "peer", "all"])]
     pub(crate) attempt: Option<u32>,
     /// The role of the room, if the node has it in both
-    #[arg(long, value_enum, requires = "id")]
+    #[arg(long, value_enum, conflicts_with_all = ["tag", "peer", "all"])]
     pub(crate) role: Option<RoleWord>,
     /// Why; the outcome of each room has it
     #[arg(long, value_name = "TEXT", default_value = "kvroom abort")]
