@@ -276,7 +276,7 @@ mod tests {
     fn a_room_is_one_line_with_why_its_memory_is_held() {
         let text = rooms(&[example()]);
         let wanted = "\
-ROOM  ROLE     STATE                   AGE   PAGES  PEERS  TAG         WHY
+ROOM  ROLE     STATE                   AGE   PAGES  PEERS  TAG          WHY
 42/1  receive  draining (quarantined)  1.5s  8      p0,p1  a\\u{1b}[31m  p0 has not closed its gate
 ";
         assert_eq!(text, wanted);
