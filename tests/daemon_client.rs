@@ -76,7 +76,7 @@ impl Played {
 
     /// The next request.
     fn was_asked(&self) -> Asked {
-        self.asked.recv_timeout(PATIENCE).expect("a request")
+        self.asked.recv_timeout(PATIENCE).unwrap()
     }
 }
 
