@@ -2,6 +2,7 @@
 
 mod bench;
 mod bench_help;
+mod client;
 mod net;
 mod node;
 mod serve;
@@ -11,6 +12,10 @@ pub(crate) use bench::TransferArgs;
 pub(crate) use bench::{
     AbortArgs, Bench, BenchArgs, CompareArgs, Ends, Fabric, LatencyArgs, RateArgs, RoomsArgs,
     Transport,
+};
+pub(crate) use client::{
+    AbortRoomsArgs, DaemonArgs, EventsArgs, PoolsArgs, RecordArgs, RoomArgs, RoomsOfDaemonArgs,
+    Until,
 };
 pub(crate) use net::NetArgs;
 pub(crate) use node::NodeArgs;
@@ -32,6 +37,9 @@ Examples:
   kvroom bench latency --fabric tcp --processes 2  one small room, between two processes
   kvroom node --name p0 --listen tcp://127.0.0.1:7400 --pool kv:32:512:16384
                                                    a bare node, for tests and benchmarks
+  kvroom serve                                     a daemon on 127.0.0.1:7480, see its dashboard
+  kvroom config --config kvroom.toml               what serve would make of a file
+  kvroom rooms --state draining                    rooms of a daemon whose memory is still held
   kvroom completions bash > /etc/bash_completion.d/kvroom
 
 Exit codes:
@@ -116,6 +124,24 @@ pub(crate) enum Command {
     /// Print the configuration that serve would have, and where each value is from
     #[command(after_help = serve::CONFIG_AFTER)]
     Config(Box<ConfigArgs>),
+    /// List a daemon's rooms
+    #[command(after_help = client::AFTER)]
+    Rooms(RoomsOfDaemonArgs),
+    /// Show one room of a daemon, and why its memory is still held
+    #[command(after_help = client::ROOM_AFTER)]
+    Room(RoomArgs),
+    /// End rooms of a daemon
+    #[command(after_help = client::AFTER)]
+    Abort(AbortRoomsArgs),
+    /// List a daemon's pools
+    #[command(after_help = client::AFTER)]
+    Pools(PoolsArgs),
+    /// Follow what happens at a daemon
+    #[command(after_help = client::AFTER)]
+    Events(EventsArgs),
+    /// Take a daemon's flight recording
+    #[command(after_help = client::AFTER)]
+    Record(RecordArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell

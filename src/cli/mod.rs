@@ -11,6 +11,7 @@
 pub(crate) mod args;
 mod bench;
 mod child;
+mod client;
 mod config;
 mod doctor;
 pub(crate) mod exit;
@@ -63,6 +64,12 @@ fn run(command: args::Command) -> Result<Verdict, Failure> {
         args::Command::Node(args) => node::run(&args),
         args::Command::Serve(args) => crate::daemon::run(args.effective()?.config),
         args::Command::Config(args) => config::run(&args),
+        args::Command::Rooms(args) => client::rooms(&args),
+        args::Command::Room(args) => client::room(&args),
+        args::Command::Abort(args) => client::abort(&args),
+        args::Command::Pools(args) => client::pools(&args),
+        args::Command::Events(args) => client::events(&args),
+        args::Command::Record(args) => client::record(&args),
         args::Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut args::Cli::command(), "kvroom", &mut text);

@@ -25,7 +25,9 @@ mod signals;
 mod status;
 
 pub(crate) use app::App;
-pub(crate) use config::{Config, ConfigError, Effective, Given, example as example_config};
+pub(crate) use config::{
+    Config, ConfigError, Effective, Given, example as example_config, read_duration,
+};
 
 use crate::cli::exit::{Failure, Verdict};
 use crate::cli::output;

@@ -35,6 +35,8 @@ pub(crate) use value::{Backing, Listen};
 use source::{Complaint, Origin};
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration;
+use value::{Raw, Setting};
 
 /// A configuration, and where each value of it has been said.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -108,6 +110,14 @@ impl Effective {
             Err(ConfigError::new(complaints))
         }
     }
+}
+
+/// A duration, as a flag has it.
+///
+/// # Errors
+/// What to write instead.
+pub(crate) fn read_duration(text: &str) -> Result<Duration, String> {
+    Duration::read(&Raw::Word(text.to_owned()))
 }
 
 fn text_of(path: &Path) -> Result<String, String> {
