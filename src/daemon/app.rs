@@ -3,6 +3,7 @@
 use super::config::Config;
 use super::pools::Pools;
 use super::rooms::Rooms;
+use super::status::StatusPage;
 use kvroom::Node;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,9 +24,9 @@ struct Parts {
 
 impl App {
     /// Of this node; starts the tasks of the parts.
-    pub(crate) fn new(node: Node, config: Config) -> App {
+    pub(crate) fn new(node: Node, config: Config, page: Option<StatusPage>) -> App {
         let pools = Pools::start(node.clone());
-        let rooms = Rooms::start(node.clone(), pools.clone(), &config);
+        let rooms = Rooms::start(node.clone(), pools.clone(), &config, page);
         App(Arc::new(Parts {
             node,
             config,

@@ -30,7 +30,10 @@ use crate::cli::output;
 use http::Front;
 use kvroom::Node;
 use serde_json::json;
+use pools::Opened;
 use signals::Signals;
+use status::StatusPage;
+use std::path::Path;
 use std::time::Duration;
 
 /// Most rooms that the last line names.
@@ -54,16 +57,22 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
     // Before anything else: a signal that comes while the node starts must not be missed.
     let mut signals = Signals::listen()?;
     let front = Front::open(&config)?;
-    let (builder, pools) = config.node_builder(front.port())?;
+    let (mut builder, pools) = config.node_builder(front.port())?;
+    let mut opened = file_pools(&config)?;
+    for file in &opened {
+        builder = builder.pool(file.pool().clone());
+    }
+    opened.extend(pools.into_iter().map(|pool| Opened::configured(pool, None)));
     let node = builder.start().await;
     let node = node.map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;
     let (addresses, connect) = (front.addresses(), config.node.connect.clone());
-    let app = App::new(node.clone(), config);
+    let page = status_page(&config, &node)?;
+    let app = App::new(node.clone(), config, page);
     for address in connect {
         tokio::spawn(connect_until_there(node.clone(), address.0));
     }
-    for pool in pools {
-        let adopted = app.pools().adopt(pools::Opened::configured(pool, None)).await;
+    for pool in opened {
+        let adopted = app.pools().adopt(pool).await;
         adopted.map_err(|problem| Failure::Failed(problem.detail))?;
     }
     let server = front.serve(&app);
@@ -89,6 +98,28 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
         Err(Failure::Failed(format!(
             "the node did not drain within its shutdown deadline; {count} rooms are left"
         )))
+    }
+}
+
+/// The pools of the configuration that are files.
+fn file_pools(config: &Config) -> Result<Vec<Opened>, Failure> {
+    let open = |settings: &config::PoolSettings| {
+        let path = settings.path.as_deref().unwrap_or(Path::new(""));
+        let opened = Opened::of_file(settings.layout(), path, settings.create);
+        opened.map_err(|e| Failure::Failed(format!("cannot make a pool: {e}")))
+    };
+    config.file_pools().map(open).collect()
+}
+
+/// The status page, if there is to be one.
+fn status_page(config: &Config, node: &Node) -> Result<Option<StatusPage>, Failure> {
+    let settings = &config.status_page;
+    let Some(path) = &settings.path else {
+        return Ok(None);
+    };
+    match StatusPage::create(path, settings.rooms, node.incarnation()) {
+        Ok(page) => Ok(Some(page)),
+        Err(e) => Err(Failure::Failed(format!("cannot make the status page: {e}"))),
     }
 }
 

@@ -20,6 +20,7 @@ use super::view::{ChunkView, PoolPages, Room, RoomState};
 use crate::daemon::config::Retention;
 use crate::daemon::http::Problem;
 use crate::daemon::pools::Pools;
+use crate::daemon::status::StatusPage;
 use kvroom::{Chunk, FinishProblem, Landed, LeaseError, Node, Outcome, Pool, Proof, RoomKey, SendRoom};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -28,9 +29,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 /// How often old rooms are forgotten, if nothing happens meanwhile.
 const SWEEP: Duration = Duration::from_secs(1);
+/// How often the status page is told of states that nobody posts.
+const REFRESH: Duration = Duration::from_millis(50);
 
 /// A room as the keeper knows it, with the way to wait for more.
 pub(super) struct Seen {
@@ -87,11 +91,16 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn new(node: Node, pools: Pools, retention: &Retention) -> Keeper {
+    pub(super) fn new(
+        node: Node,
+        pools: Pools,
+        retention: &Retention,
+        page: Option<StatusPage>,
+    ) -> Keeper {
         Keeper {
             node,
             pools,
-            table: Table::new(retention.ended_rooms, retention.ended_for),
+            table: Table::new(retention.ended_rooms, retention.ended_for, page),
             tasks: JoinSet::new(),
             digests: [RandomState::new(), RandomState::new()],
         }
@@ -100,6 +109,8 @@ impl Keeper {
     /// Runs until nobody can ask any more.
     pub(super) async fn run(mut self, mut asks: mpsc::Receiver<Ask>) {
         let mut sweep = tokio::time::interval(SWEEP);
+        let mut refresh = tokio::time::interval(REFRESH);
+        refresh.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 ask = asks.recv() => match ask {
@@ -111,6 +122,7 @@ impl Keeper {
                     Err(e) => tracing::error!("a task of the rooms failed: {e}"),
                 },
                 _ = sweep.tick() => self.table.forget(Instant::now()),
+                _ = refresh.tick() => self.table.tell_all(),
             }
         }
     }
@@ -320,6 +332,7 @@ impl Keeper {
                 let Some(handle) = record.handle().cloned() else { return };
                 record.phase = Phase::Over(outcome, handle.clone());
                 record.stage.send_replace(Stage::Ended);
+                self.table.tell(seq);
                 self.tasks.spawn(async move {
                     let (proofs, landed) = handle.released().await;
                     Posted::Released(seq, proofs, landed)
@@ -333,6 +346,7 @@ impl Keeper {
                 record.held = Vec::new();
                 record.chunks.forget();
                 record.stage.send_replace(Stage::Released);
+                self.table.tell(seq);
                 let now = Instant::now();
                 self.table.released(seq, now);
                 self.table.forget(now);
@@ -344,6 +358,7 @@ impl Keeper {
         let Some(record) = self.table.get_mut(seq) else { return };
         let before = std::mem::replace(&mut record.phase, Phase::Live(handle.clone()));
         let starters = std::mem::take(&mut record.starters);
+        self.table.tell(seq);
         self.tasks.spawn(async move { Posted::Ended(seq, handle.outcome().await) });
         for (new, reply) in starters {
             let _ = reply.send(self.seen(seq).map(|seen| (new, seen)));
@@ -443,5 +458,6 @@ fn record(key: RoomKey, role: RoleName, digest: u128, room: &StartRoom) -> Recor
         chunks: Chunks::default(),
         landed: Arc::new(AtomicU32::new(0)),
         finished: None,
+        slot: None,
     }
 }

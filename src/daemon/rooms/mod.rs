@@ -28,6 +28,7 @@ pub(crate) use view::RoomState;
 use super::config::Config;
 use super::http::{Problem, Routes};
 use super::pools::Pools;
+use super::status::StatusPage;
 use keeper::{Ask, Keeper, Reply, Seen, Starting};
 use kvroom::Node;
 use request::{FinishRoom, PushChunk, StartRoom};
@@ -46,9 +47,14 @@ pub(crate) struct Rooms {
 
 impl Rooms {
     /// Starts the task.
-    pub(crate) fn start(node: Node, pools: Pools, config: &Config) -> Rooms {
+    pub(crate) fn start(
+        node: Node,
+        pools: Pools,
+        config: &Config,
+        page: Option<StatusPage>,
+    ) -> Rooms {
         let (asks, queue) = mpsc::channel(QUEUE);
-        let keeper = Keeper::new(node, pools, &config.retention);
+        let keeper = Keeper::new(node, pools, &config.retention, page);
         tokio::spawn(keeper.run(queue));
         Rooms { asks }
     }
