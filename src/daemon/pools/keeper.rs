@@ -185,7 +185,8 @@ impl Keeper {
         }
         if self.entries.len() + self.opening.len() >= self.options.most {
             let most = self.options.most;
-            let text = format!("this daemon has {most} pools already, which is its limit: retire one");
+            let text =
+                format!("this daemon has {most} pools already, which is its limit: retire one");
             return Err(Err(Problem::limit("pools", text)));
         }
         Ok(())
