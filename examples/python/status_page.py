@@ -14,6 +14,7 @@ from kvroom_client import Daemon, Layout, StatusPage, describe
 
 KV = Layout("kv", layers=2, pages=64, page_bytes=4096, page_tokens=16)
 ROOMS = range(100, 116)
+PREFILL = f"prefill-{os.getpid()}"
 
 
 def main():
@@ -27,16 +28,16 @@ def main():
 
 def run(path):
     page_flags = ("--status-page-path", path, "--status-page-rooms", "64")
-    with Daemon("prefill-0") as prefill, Daemon("decode-0", *page_flags) as decode:
+    with Daemon(PREFILL) as prefill, Daemon(f"decode-{os.getpid()}", *page_flags) as decode:
         for daemon in (prefill, decode):
             daemon.memory = daemon.client.create_pool(KV)
         decode.client.connect(prefill.address)
-        decode.client.wait_for_peer("prefill-0")
+        decode.client.wait_for_peer(PREFILL)
         page = StatusPage(path)
 
         slots = {}
         for i, room in enumerate(ROOMS):
-            started = decode.client.receive(room, "prefill-0", "kv", [i])
+            started = decode.client.receive(room, PREFILL, "kv", [i])
             # None if the page is full: such a room is asked for over HTTP.
             slots[room] = started["status_slot"]
             seen = page.read(slots[room])
@@ -69,6 +70,8 @@ def run(path):
         for i, room in enumerate(ROOMS):
             if room % 4 != 3:
                 assert (decode.memory.cells[:, i] == room & 0xFF).all(), room
+        for daemon in (prefill, decode):
+            assert daemon.client.retire_pool("kv")["state"] == "gone"
         print(f"{len(slots)} rooms over and their pages back, seen in {loops} loops without a request")
 
 

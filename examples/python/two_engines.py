@@ -8,6 +8,7 @@ right and every page has come back with a proof.
 """
 
 import multiprocessing
+import os
 import sys
 import time
 
@@ -16,6 +17,8 @@ import numpy as np
 from kvroom_client import Client, Daemon, Layout
 
 KV = Layout("kv", layers=4, pages=64, page_bytes=4096, page_tokens=16)
+# Names of nodes are in the names of their pools' files: no two daemons of a host may share one.
+PREFILL = f"prefill-{os.getpid()}"
 SOURCE = [0, 1, 2, 3]
 WANTED = [17, 3, 40, 8]
 TOKENS = KV.page_tokens * len(WANTED)
@@ -62,7 +65,7 @@ def verify(memory, room):
 
 
 def main():
-    with Daemon("prefill-0") as prefill, Daemon("decode-0") as decode:
+    with Daemon(PREFILL) as prefill, Daemon(f"decode-{os.getpid()}") as decode:
         here, there = multiprocessing.Pipe()
         spawn = multiprocessing.get_context("spawn")
         engine = spawn.Process(target=prefill_engine, args=(prefill.ready["http"][0], there), daemon=True)
@@ -71,10 +74,10 @@ def main():
         memory = client.create_pool(KV)
         assert here.recv() == "registered"
         client.connect(prefill.address)
-        client.wait_for_peer("prefill-0")
+        client.wait_for_peer(PREFILL)
 
         # One transfer to its end.
-        client.receive(DONE, "prefill-0", "kv", WANTED, checksum=True)
+        client.receive(DONE, PREFILL, "kv", WANTED, checksum=True)
         here.send((DONE, len(SOURCE)))
         room = client.room(DONE, wait="30s", released=True)
         assert room["outcome"] == {"end": "done"} and room["released"], room
@@ -83,7 +86,7 @@ def main():
         print(f"room {DONE}: done, {len(WANTED)} pages in {KV.layers} layers verified, proofs {room['proofs']}")
 
         # One that is aborted half-way: the prefill engine never sends the rest.
-        client.receive(CUT_SHORT, "prefill-0", "kv", WANTED)
+        client.receive(CUT_SHORT, PREFILL, "kv", WANTED)
         here.send((CUT_SHORT, len(SOURCE) // 2))
         while client.room(CUT_SHORT)["state"] == "registered":
             time.sleep(0.005)
@@ -101,7 +104,7 @@ def main():
         print(f"room {CUT_SHORT}: aborted, pages back after {took * 1e3:.1f} ms, proofs {room['proofs']}")
 
         # So the same pages can be used at once, and nothing of the aborted transfer gets into them.
-        client.receive(AGAIN, "prefill-0", "kv", WANTED)
+        client.receive(AGAIN, PREFILL, "kv", WANTED)
         here.send((AGAIN, len(SOURCE)))
         room = client.room(AGAIN, wait="30s", released=True)
         assert room["outcome"] == {"end": "done"}, room

@@ -32,11 +32,12 @@ pub(crate) use config::{
 use crate::cli::exit::{Failure, Verdict};
 use crate::cli::output;
 use http::Front;
-use kvroom::{FileOptions, Node, OthersMemory, Pool};
+use kvroom::Node;
 use pools::Opened;
 use serde_json::json;
 use signals::Signals;
 use status::StatusPage;
+use std::path::Path;
 use std::time::Duration;
 
 /// Most rooms that the last line names.
@@ -60,21 +61,25 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
     // Before anything else: a signal that comes while the node starts must not be missed.
     let mut signals = Signals::listen()?;
     let front = Front::open(&config)?;
-    let (builder, pools) = config.node_builder(front.port())?;
+    let (mut builder, pools) = config.node_builder(front.port())?;
+    let mut opened = file_pools(&config)?;
+    for file in &opened {
+        builder = builder.pool(file.pool().clone());
+    }
+    opened.extend(pools.into_iter().map(|pool| Opened::configured(pool, None)));
     let node = builder.start().await;
     let node = node.map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;
     let (addresses, connect) = (front.addresses(), config.node.connect.clone());
     recording::start(&node, config.recorder.dump_dir.clone());
-    let page = status_page(&node, &config)?;
+    let page = status_page(&config, &node)?;
     let app = App::new(node.clone(), config, page);
     for address in connect {
         tokio::spawn(connect_until_there(node.clone(), address.0));
     }
-    for pool in pools {
-        let adopted = app.pools().adopt(Opened::configured(pool, None)).await;
+    for pool in opened {
+        let adopted = app.pools().adopt(pool).await;
         adopted.map_err(|problem| Failure::Failed(problem.detail))?;
     }
-    attach(&app).await?;
     let server = front.serve(&app);
     output::print_json(&json!({
         "event": "ready", "name": node.name(), "pid": std::process::id(),
@@ -101,49 +106,26 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
     }
 }
 
-/// Attaches to the pools in files. Pages of a former life that may still be written stay quarantined.
-async fn attach(app: &App) -> Result<(), Failure> {
-    for settings in app.config().file_pools() {
-        let Some(path) = settings.path.clone() else {
-            continue;
-        };
-        let failed = |why: &dyn std::fmt::Display| {
-            Failure::Failed(format!(
-                "pool {:?} at {}: {why}",
-                settings.name,
-                path.display()
-            ))
-        };
-        let options = FileOptions {
-            create: settings.create,
-            ..FileOptions::default()
-        };
-        let file = OthersMemory::File {
-            path: &path,
-            options: &options,
-        };
-        let pool = Pool::of_others(settings.layout(), file).map_err(|e| failed(&e))?;
-        app.node()
-            .add_pool(pool.clone())
-            .await
-            .map_err(|e| failed(&e))?;
-        let adopted = app
-            .pools()
-            .adopt(Opened::configured(pool, Some(path.clone())))
-            .await;
-        adopted.map_err(|problem| failed(&problem.detail))?;
-    }
-    Ok(())
+/// The pools of the configuration that are files.
+fn file_pools(config: &Config) -> Result<Vec<Opened>, Failure> {
+    let open = |settings: &config::PoolSettings| {
+        let path = settings.path.as_deref().unwrap_or(Path::new(""));
+        let opened = Opened::of_file(settings.layout(), path, settings.create);
+        opened.map_err(|e| Failure::Failed(format!("cannot make a pool: {e}")))
+    };
+    config.file_pools().map(open).collect()
 }
 
-fn status_page(node: &Node, config: &Config) -> Result<Option<StatusPage>, Failure> {
+/// The status page, if there is to be one.
+fn status_page(config: &Config, node: &Node) -> Result<Option<StatusPage>, Failure> {
     let settings = &config.status_page;
     let Some(path) = &settings.path else {
         return Ok(None);
     };
-    let page = StatusPage::create(path, settings.rooms, node.incarnation());
-    page.map(Some)
-        .map_err(|e| Failure::Failed(format!("status_page.path {}: {e}", path.display())))
+    match StatusPage::create(path, settings.rooms, node.incarnation()) {
+        Ok(page) => Ok(Some(page)),
+        Err(e) => Err(Failure::Failed(format!("cannot make the status page: {e}"))),
+    }
 }
 
 /// Until the first session: the node itself connects again from then on.

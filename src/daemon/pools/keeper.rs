@@ -184,15 +184,10 @@ impl Keeper {
             )));
         }
         if self.entries.len() + self.opening.len() >= self.options.most {
-            return Err(Err(Problem::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "limit-reached",
-                "A limit is reached",
-                format!(
-                    "this daemon has {} pools already, which is its limit: retire one",
-                    self.options.most
-                ),
-            )));
+            let most = self.options.most;
+            let text =
+                format!("this daemon has {most} pools already, which is its limit: retire one");
+            return Err(Err(Problem::limit("pools", text)));
         }
         Ok(())
     }
@@ -379,22 +374,12 @@ fn broken(name: &str) -> Problem {
 }
 
 fn not_added(error: &PoolChangeError) -> Problem {
-    let (status, code, title) = match error {
-        PoolChangeError::NameTaken(_) => (
-            StatusCode::CONFLICT,
-            "pool-exists",
-            "There is a pool of this name",
-        ),
-        PoolChangeError::TooMany(_) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "limit-reached",
-            "A limit is reached",
-        ),
-        _ => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "stopping",
-            "The daemon is stopping",
-        ),
-    };
-    Problem::new(status, code, title, error.to_string())
+    let text = error.to_string();
+    match error {
+        PoolChangeError::NameTaken(_) => {
+            Problem::conflict("pool-exists", "There is a pool of this name", text)
+        }
+        PoolChangeError::TooMany(_) => Problem::limit("pools", text),
+        _ => Problem::stopping(),
+    }
 }

@@ -8,7 +8,7 @@ use super::PoolsOptions;
 use super::shape::PoolSpec;
 use crate::daemon::http::Problem;
 use axum::http::StatusCode;
-use kvroom::{FileOptions, OtherProcess, OthersMemory, Pool, PoolError, SharedError};
+use kvroom::{FileOptions, OtherProcess, OthersMemory, Pool, PoolError, PoolLayout, SharedError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +56,29 @@ impl Opened {
             owner: None,
             spec: None,
         }
+    }
+
+    /// A pool of the configuration in a file, wherever that is.
+    pub(crate) fn of_file(
+        layout: PoolLayout,
+        path: &Path,
+        create: bool,
+    ) -> Result<Opened, PoolError> {
+        let options = FileOptions {
+            create,
+            ..FileOptions::default()
+        };
+        let file = OthersMemory::File {
+            path,
+            options: &options,
+        };
+        let pool = Pool::of_others(layout, file)?;
+        Ok(Opened::configured(pool, Some(path.to_owned())))
+    }
+
+    /// The pool.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// Whether the daemon made its file.

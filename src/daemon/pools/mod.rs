@@ -144,16 +144,12 @@ impl Pools {
         match self.asks.try_send(ask(reply)) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => {
-                return Err(Problem::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "limit-reached",
-                    "A limit is reached",
-                    format!("{ASKS} requests about pools wait already; try again"),
-                ));
+                let text = format!("{ASKS} requests about pools wait already: try again");
+                return Err(Problem::limit("requests about pools", text));
             }
-            Err(mpsc::error::TrySendError::Closed(_)) => return Err(stopping()),
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(Problem::stopping()),
         }
-        answer.await.map_err(|_| stopping())
+        answer.await.map_err(|_| Problem::stopping())
     }
 }
 
@@ -169,15 +165,6 @@ fn unknown(name: &str) -> Problem {
         "no-such-pool",
         "There is no such pool",
         format!("there is no pool {name:?}: register it with POST /v1/pools"),
-    )
-}
-
-fn stopping() -> Problem {
-    Problem::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "stopping",
-        "The daemon is stopping",
-        "the daemon is stopping and takes no new pools",
     )
 }
 

@@ -20,10 +20,9 @@ use super::view::{ChunkView, PoolPages, Room, RoomState};
 use crate::daemon::config::Retention;
 use crate::daemon::http::Problem;
 use crate::daemon::pools::Pools;
-use crate::daemon::status::{Status, StatusPage};
+use crate::daemon::status::StatusPage;
 use kvroom::{
     Chunk, FinishProblem, Landed, LeaseError, Node, Outcome, Pool, Proof, RoomKey, SendRoom,
-    StateName,
 };
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -32,9 +31,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 /// How often old rooms are forgotten, if nothing happens meanwhile.
 const SWEEP: Duration = Duration::from_secs(1);
+/// How often the status page is told of states that nobody posts.
+const REFRESH: Duration = Duration::from_millis(50);
 
 /// A room as the keeper knows it, with the way to wait for more.
 pub(super) struct Seen {
@@ -88,8 +90,6 @@ pub(super) struct Keeper {
     table: Table,
     tasks: JoinSet<Posted>,
     digests: [RandomState; 2],
-    /// One word for each room that is not forgotten, as far as there are words.
-    page: Option<StatusPage>,
 }
 
 impl Keeper {
@@ -102,16 +102,17 @@ impl Keeper {
         Keeper {
             node,
             pools,
-            table: Table::new(retention.ended_rooms, retention.ended_for),
+            table: Table::new(retention.ended_rooms, retention.ended_for, page),
             tasks: JoinSet::new(),
             digests: [RandomState::new(), RandomState::new()],
-            page,
         }
     }
 
     /// Runs until nobody can ask any more.
     pub(super) async fn run(mut self, mut asks: mpsc::Receiver<Ask>) {
         let mut sweep = tokio::time::interval(SWEEP);
+        let mut refresh = tokio::time::interval(REFRESH);
+        refresh.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 ask = asks.recv() => match ask {
@@ -122,44 +123,9 @@ impl Keeper {
                     Ok(posted) => self.posted(posted),
                     Err(e) => tracing::error!("a task of the rooms failed: {e}"),
                 },
-                _ = sweep.tick() => self.sweep(),
+                _ = sweep.tick() => self.table.forget(Instant::now()),
+                _ = refresh.tick() => self.table.tell_all(),
             }
-        }
-    }
-
-    fn sweep(&mut self) {
-        self.forget();
-        if let Some(page) = &mut self.page {
-            for record in self.table.all() {
-                if let (Some(slot), Some(handle)) = (&record.slot, record.handle()) {
-                    page.set(slot, &Status::of(handle.state(), record.outcome().as_ref()));
-                }
-            }
-        }
-    }
-
-    fn forget(&mut self) {
-        for record in self.table.forget(Instant::now()) {
-            if let (Some(page), Some(slot)) = (&mut self.page, record.slot) {
-                page.release(slot);
-            }
-        }
-    }
-
-    /// The room's word says how far it is.
-    fn publish(&mut self, seq: u64) {
-        let record = self.table.get(seq);
-        if let (Some(page), Some(record)) = (&mut self.page, record)
-            && let Some(slot) = &record.slot
-            && let Some(outcome) = record.outcome()
-        {
-            let released = matches!(record.phase, Phase::Released { .. });
-            let state = match (&outcome, released) {
-                (Outcome::Done, _) => StateName::Done,
-                (Outcome::Aborted(_), true) => StateName::Aborted,
-                (Outcome::Aborted(_), false) => StateName::Draining,
-            };
-            page.set(slot, &Status::of(state, Some(&outcome)).released(released));
         }
     }
 
@@ -407,7 +373,7 @@ impl Keeper {
                 };
                 record.phase = Phase::Over(outcome, handle.clone());
                 record.stage.send_replace(Stage::Ended);
-                self.publish(seq);
+                self.table.tell(seq);
                 self.tasks.spawn(async move {
                     let (proofs, landed) = handle.released().await;
                     Posted::Released(seq, proofs, landed)
@@ -430,9 +396,10 @@ impl Keeper {
                 record.held = Vec::new();
                 record.chunks.forget();
                 record.stage.send_replace(Stage::Released);
-                self.publish(seq);
-                self.table.released(seq, Instant::now());
-                self.forget();
+                self.table.tell(seq);
+                let now = Instant::now();
+                self.table.released(seq, now);
+                self.table.forget(now);
             }
         }
     }
@@ -441,12 +408,9 @@ impl Keeper {
         let Some(record) = self.table.get_mut(seq) else {
             return;
         };
-        record.slot = self
-            .page
-            .as_mut()
-            .and_then(|page| page.assign(record.key, handle.role()));
         let before = std::mem::replace(&mut record.phase, Phase::Live(handle.clone()));
         let starters = std::mem::take(&mut record.starters);
+        self.table.tell(seq);
         self.tasks
             .spawn(async move { Posted::Ended(seq, handle.outcome().await) });
         for (new, reply) in starters {

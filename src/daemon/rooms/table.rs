@@ -15,7 +15,7 @@ use super::problems;
 use super::request::{FinishRoom, RoleName};
 use super::view::{self, End, LandedBytes, PoolPages, Room, RoomState};
 use crate::daemon::http::{Id, Problem};
-use crate::daemon::status::StatusSlot;
+use crate::daemon::status::{Status, StatusPage, StatusSlot};
 use kvroom::{Landed, Outcome, Proof, ReceiveRoom, Role, RoomKey, SendRoom, StateName};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -130,11 +130,24 @@ pub(super) struct Record {
     pub(super) chunks: Chunks,
     pub(super) landed: Arc<AtomicU32>,
     pub(super) finished: Option<FinishRoom>,
-    /// Its word on the status page.
+    /// Its slot on the status page.
     pub(super) slot: Option<StatusSlot>,
 }
 
 impl Record {
+    /// What the status page says of it.
+    fn status(&self) -> Status {
+        let state = match self.state() {
+            RoomState::Registered => StateName::Registered,
+            RoomState::Transferring => StateName::Transferring,
+            RoomState::Draining => StateName::Draining,
+            RoomState::Done => StateName::Done,
+            RoomState::Aborted => StateName::Aborted,
+        };
+        let released = matches!(self.phase, Phase::Released { .. });
+        Status::of(state, self.outcome().as_ref()).released(released)
+    }
+
     pub(super) fn handle(&self) -> Option<&Handle> {
         match &self.phase {
             Phase::Live(handle) | Phase::Over(_, handle) => Some(handle),
@@ -249,12 +262,15 @@ pub(super) struct Table {
     next: u64,
     keep: usize,
     keep_for: Duration,
+    /// Where schedulers look that poll, if there is one.
+    page: Option<StatusPage>,
 }
 
 impl Table {
     /// Keeps so many rooms that are over, for so long.
-    pub(super) fn new(keep: usize, keep_for: Duration) -> Table {
+    pub(super) fn new(keep: usize, keep_for: Duration, page: Option<StatusPage>) -> Table {
         Table {
+            page,
             records: BTreeMap::new(),
             keys: BTreeMap::new(),
             released: VecDeque::new(),
@@ -312,10 +328,40 @@ impl Table {
     }
 
     pub(super) fn remove(&mut self, seq: u64) -> Option<Record> {
-        let record = self.records.remove(&seq)?;
+        let mut record = self.records.remove(&seq)?;
+        if let (Some(page), Some(slot)) = (&mut self.page, record.slot.take()) {
+            page.release(slot);
+        }
         self.keys
             .remove(&(record.key.id.0, record.key.attempt, record.role));
         Some(record)
+    }
+
+    /// Shows on the status page how far a room is; it gets a slot if it has none and there is one.
+    pub(super) fn tell(&mut self, seq: u64) {
+        let (Some(page), Some(record)) = (&mut self.page, self.records.get_mut(&seq)) else {
+            return;
+        };
+        if record.slot.is_none() {
+            let role = match record.role {
+                RoleName::Receive => Role::Receiver,
+                RoleName::Send => Role::Sender,
+            };
+            record.slot = page.assign(record.key, role);
+        }
+        if let Some(slot) = &record.slot {
+            page.set(slot, &record.status());
+        }
+    }
+
+    /// As [`Table::tell`], of all rooms that are alive and have a slot.
+    pub(super) fn tell_all(&mut self) {
+        let Some(page) = &mut self.page else { return };
+        for record in self.records.values() {
+            if let (Phase::Live(_) | Phase::Over(..), Some(slot)) = (&record.phase, &record.slot) {
+                page.set(slot, &record.status());
+            }
+        }
     }
 
     /// Its memory is back: from now on it is only remembered.
@@ -325,18 +371,16 @@ impl Table {
         }
     }
 
-    /// Forgets rooms that are over for too long, or too many; gives them.
-    pub(super) fn forget(&mut self, now: Instant) -> Vec<Record> {
-        let mut forgotten = Vec::new();
+    /// Forgets rooms that are over for too long, or too many.
+    pub(super) fn forget(&mut self, now: Instant) {
         while let Some((seq, at)) = self.released.front().copied() {
             let old = now.saturating_duration_since(at) > self.keep_for;
             if !old && self.released.len() <= self.keep {
                 break;
             }
             self.released.pop_front();
-            forgotten.extend(self.remove(seq));
+            self.remove(seq);
         }
-        forgotten
     }
 
     /// A room that holds this page now, for people.
@@ -423,7 +467,7 @@ mod tests {
 
     #[test]
     fn the_newest_attempt_is_meant_if_none_is_said_and_two_roles_must_be_told_apart() {
-        let mut table = Table::new(10, Duration::from_secs(1));
+        let mut table = Table::new(10, Duration::from_secs(1), None);
         let first = table.insert(record(5, 0, RoleName::Send));
         let second = table.insert(record(5, 3, RoleName::Send));
         let both = table.insert(record(5, 3, RoleName::Receive));
@@ -446,7 +490,7 @@ mod tests {
     #[test]
     fn rooms_that_are_over_are_forgotten_oldest_first_by_number_and_by_age() {
         let start = Instant::now();
-        let mut table = Table::new(2, Duration::from_secs(60));
+        let mut table = Table::new(2, Duration::from_secs(60), None);
         let all: Vec<u64> = (0..4)
             .map(|id| table.insert(record(id, 0, RoleName::Send)))
             .collect();
@@ -463,7 +507,7 @@ mod tests {
 
     #[test]
     fn pages_of_a_list_follow_each_other_without_a_gap_while_rooms_are_added() {
-        let mut table = Table::new(100, Duration::from_secs(60));
+        let mut table = Table::new(100, Duration::from_secs(60), None);
         for id in 0..10 {
             table.insert(record(id, 0, RoleName::Send));
         }

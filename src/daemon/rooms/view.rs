@@ -47,7 +47,7 @@ pub(crate) struct Room {
     pub(crate) chunks: Option<Chunks>,
     /// The trace context that it was started with.
     pub(crate) traceparent: Option<String>,
-    /// Its slot on the status page; null without one.
+    /// Its slot on the status page; null without a page, or if all slots were taken.
     pub(crate) status_slot: Option<u32>,
 }
 
