@@ -25,6 +25,8 @@ pub(crate) struct Lane {
     sums: VecDeque<SumJob>,
     awake: bool,
     stats: Arc<Stats>,
+    /// Which of the node's lanes it is.
+    nth: usize,
     #[cfg(feature = "plant")]
     plant: Option<super::plant::Plant>,
     #[cfg(feature = "plant")]
@@ -51,7 +53,8 @@ struct Step;
 pub(crate) struct Drain;
 
 impl Lane {
-    pub(crate) fn new(jobs: usize, stats: Arc<Stats>) -> Self {
+    /// The `nth` lane of a node, for so many jobs.
+    pub(crate) fn new(jobs: usize, stats: Arc<Stats>, nth: usize) -> Self {
         let config = Config {
             capacity: jobs,
             ..Config::default()
@@ -61,6 +64,7 @@ impl Lane {
             sums: VecDeque::new(),
             awake: false,
             stats,
+            nth,
             #[cfg(feature = "plant")]
             plant: None,
             #[cfg(feature = "plant")]
@@ -133,6 +137,9 @@ impl Lane {
             if copied >= STRETCH {
                 break;
             }
+        }
+        if let Some(queue) = self.stats.lanes.get(self.nth) {
+            queue.bytes.fetch_add(copied, Ordering::Relaxed);
         }
     }
 

@@ -161,7 +161,7 @@ impl Runtime {
                 nonce: random(),
             },
             gates: GateTable::new(config.limits.gates),
-            stats: Arc::new(Stats::default()),
+            stats: Arc::new(Stats::new(config.shard_count(), config.lanes)),
             rooms: Arc::new(Semaphore::new(
                 config.limits.rooms.min(Semaphore::MAX_PERMITS),
             )),
@@ -567,14 +567,14 @@ impl Threads {
 
     fn start_lane(&mut self, node: &Arc<NodeShared>, config: &NodeConfig) {
         let arbiter = Arbiter::new();
-        let stats = Arc::clone(&node.stats);
+        let (stats, nth) = (Arc::clone(&node.stats), self.lanes.len());
         let jobs = lane_capacity(node, config.lanes);
         #[cfg(feature = "plant")]
         let (plant, brake) = (config.plant, config.brake.clone());
         #[cfg(not(feature = "plant"))]
         let _ = config;
         let addr = Lane::start_in_arbiter(&arbiter.handle(), move |_| {
-            let lane = Lane::new(jobs, stats);
+            let lane = Lane::new(jobs, stats, nth);
             #[cfg(feature = "plant")]
             crate::copy::plant::put_brake(brake);
             #[cfg(feature = "plant")]
@@ -637,13 +637,13 @@ impl Threads {
         arbiter: ArbiterHandle,
     ) -> Addr<Shard> {
         let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
-        let node = Arc::clone(node);
+        let (node, nth) = (Arc::clone(node), self.shards.len());
         #[cfg(feature = "plant")]
         let watched = crate::copy::plant::Watched::new(config.brake.clone(), config.plant);
         #[cfg(not(feature = "plant"))]
         let _ = config;
         let addr = Shard::start_in_arbiter(&arbiter, move |_| {
-            let shard = Shard::new(node, lanes, inbox);
+            let shard = Shard::new(node, nth, lanes, inbox);
             #[cfg(feature = "plant")]
             let shard = shard.watched(watched);
             shard

@@ -244,7 +244,7 @@ impl Handler<Attach> for PeerActor {
                 Ok(source) => {
                     self.node.stats.add(&self.node.stats.sessions_resumed);
                     tracing::info!(node = self.node.name, peer = self.name, "session resumed");
-                    self.watch.send_replace(PeerState::Up);
+                    self.tell_state(PeerState::Up);
                     self.read(source, read, ctx);
                     answer(Attached::Resumed, self)
                 }
@@ -273,6 +273,7 @@ impl Handler<Attach> for PeerActor {
                     peer: self.me,
                     addr: me.clone(),
                     route: route.clone(),
+                    meter: Arc::clone(&self.meter),
                 })
             })
             .collect();
@@ -291,7 +292,7 @@ impl Handler<Attach> for PeerActor {
                 // Lost meanwhile, or resumed already.
                 return Attached::Fresh(known);
             }
-            actor.watch.send_replace(PeerState::Up);
+            actor.tell_state(PeerState::Up);
             actor.read(source, read, ctx);
             Attached::Fresh(known)
         }))

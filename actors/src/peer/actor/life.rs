@@ -95,7 +95,7 @@ impl PeerActor {
             why,
             "connection lost; the session waits to be resumed"
         );
-        self.watch.send_replace(PeerState::Resuming(text));
+        self.tell_state(PeerState::Resuming(text));
     }
 
     fn tell_shards(&mut self, reason: &Reason) {
@@ -151,10 +151,11 @@ impl PeerActor {
         drop(link);
         self.waiting_at.clear();
         for request in std::mem::take(&mut self.waiting).into_values() {
+            self.waits_no_more();
             self.not_opened(*request, reason.clone());
         }
         self.tell_shards(&reason);
-        self.watch.send_replace(PeerState::Down(reason.to_string()));
+        self.tell_state(PeerState::Down(reason.to_string()));
         last
     }
 

@@ -16,7 +16,7 @@
 //! side's writes (`flush`). `attach` is how sessions and transports begin,
 //! `life` how they end, `clock` when.
 
-use super::message::{Body, Claim};
+use super::message::{Body, Claim, Trace};
 use super::session::Session;
 use super::transport::Transport;
 use super::wire::FrameReader;
@@ -28,6 +28,7 @@ use crate::peer::hello::SessionId;
 use crate::reason::Reason;
 use crate::room::event::LegTerms;
 use crate::runtime::link::RemotePools;
+use crate::runtime::meter::Meter;
 use crate::runtime::shared::NodeShared;
 use crate::runtime::spin;
 use crate::supervisor::actor::{SessionAnswers, SessionSays, Shard};
@@ -86,6 +87,8 @@ pub(crate) enum FromPeer {
         terms: Result<Arc<LegTerms>, Reason>,
         /// Where to write, if the peer shares memory.
         shm: Option<Arc<ShmClaim>>,
+        /// Of the request that it is for.
+        trace: Option<Trace>,
     },
     Body(Body),
 }
@@ -136,6 +139,8 @@ pub(crate) struct PeerActor {
     spare: Vec<Vec<FromPeer>>,
     /// Told when a session is up or gone.
     watch: tokio::sync::watch::Sender<PeerState>,
+    /// Counts what concerns it.
+    meter: Arc<Meter>,
     /// Told how bytes go in a new session.
     fabric: tokio::sync::watch::Sender<Option<Fabric>>,
     /// The peer ended the last session on purpose: this node does not connect to it by itself.
@@ -200,6 +205,7 @@ impl PeerActor {
             says: shards.iter().map(|_| Vec::new()).collect(),
             clock: Clock::new(&node.deadlines),
             me,
+            meter: node.stats.meters.of(&name),
             node,
             name,
             incarnation,
@@ -218,6 +224,13 @@ impl PeerActor {
             fabric,
             parted,
         }
+    }
+
+    /// Whether the peer can be used, from now on.
+    fn tell_state(&mut self, state: PeerState) {
+        let now = state.clone();
+        let before = self.watch.send_replace(state);
+        self.meter.state(&before, &now);
     }
 
     /// Keeps an answer for a shard until the end of this turn.
