@@ -56,6 +56,7 @@
 
 mod api;
 
+pub use api::metrics;
 pub use api::{
     Chunk, ChunkBuilder, EarlyClaim, Ended, FinishError, FinishProblem, Node, NodeBuilder,
     NodeStats, Peer, PushError, PushedChunk, ReceiveBuilder, ReceiveRoom, Released, ReserveError,
@@ -71,6 +72,7 @@ pub use kvroom_actors::memory::{
     HugePages, LeaseError, Pool, PoolError, Proof, Quarantined, ReadLease, ReleasedPages,
     SharedError, SharedOptions, WriteLease, copy_facts, measure_copies,
 };
+pub use kvroom_actors::peer::message::Trace;
 pub use kvroom_actors::reason::{Code, Reason, Side};
 pub use kvroom_actors::room::{Outcome, StateName};
 pub use kvroom_actors::runtime::{

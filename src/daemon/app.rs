@@ -1,6 +1,7 @@
 //! What every route has at hand.
 
 use super::config::Config;
+use super::metrics::Requests;
 use super::pools::Pools;
 use super::rooms::Rooms;
 use kvroom::Node;
@@ -15,6 +16,7 @@ struct Parts {
     config: Config,
     rooms: Rooms,
     pools: Pools,
+    requests: Requests,
 }
 
 impl App {
@@ -27,6 +29,7 @@ impl App {
             config,
             rooms,
             pools,
+            requests: Requests::default(),
         }))
     }
 
@@ -43,6 +46,11 @@ impl App {
     /// The rooms that were started over HTTP.
     pub(crate) fn rooms(&self) -> &Rooms {
         &self.0.rooms
+    }
+
+    /// Requests, counted.
+    pub(crate) fn requests(&self) -> &Requests {
+        &self.0.requests
     }
 
     /// The pools.

@@ -18,6 +18,7 @@ mod http;
 mod metrics;
 mod pools;
 mod rooms;
+mod trace;
 
 pub(crate) use app::App;
 pub(crate) use config::Config;

@@ -23,11 +23,13 @@ pub(crate) async fn serve(app: App) -> Result<(), Failure> {
 }
 
 fn router(app: App) -> Router {
-    let (router, _document) = OpenApiRouter::new()
+    let (router, document) = OpenApiRouter::new()
         .merge(super::rooms::routes())
         .merge(super::pools::routes())
         .merge(super::health::routes())
         .merge(super::metrics::routes())
         .split_for_parts();
-    router.with_state(app)
+    app.requests().know(document.paths.paths.into_keys());
+    let count = axum::middleware::from_fn_with_state(app.clone(), super::metrics::count);
+    router.layer(count).with_state(app)
 }
