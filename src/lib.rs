@@ -55,13 +55,15 @@
 #![forbid(unsafe_code)]
 
 mod api;
+#[cfg(feature = "program")]
+pub mod recording;
 
-pub use api::metrics;
 pub use api::{
     Chunk, ChunkBuilder, EarlyClaim, Ended, FinishError, FinishProblem, Node, NodeBuilder,
     NodeStats, Peer, PushError, PushedChunk, ReceiveBuilder, ReceiveRoom, Released, ReserveError,
     Role, RoomInfo, SendBuilder, SendRoom, ShutdownReport, Slot, StartError, StartErrorKind, Which,
 };
+pub use api::{metrics, record};
 pub use kvroom_actors::copy::schedule::Class;
 pub use kvroom_actors::fabric::Fabric;
 pub use kvroom_actors::handle::{ChunkBack, Landed, Status};

@@ -117,11 +117,18 @@ fn what_is_documented_is_served_and_what_is_served_is_documented() {
         let family = family.unwrap_or_else(|| panic!("{name} is documented and not served"));
         assert_eq!(family.kind, *kind, "{name}");
         assert_eq!(family.labels, *labels, "labels of {name}");
-        assert!(family.help.len() > 10 && family.help.ends_with('.'), "{name}: {:?}", family.help);
+        assert!(
+            family.help.len() > 10 && family.help.ends_with('.'),
+            "{name}: {:?}",
+            family.help
+        );
     }
     for (name, family) in &served.families {
         let shown = family.shown(name);
-        assert!(documented.contains_key(&shown), "{shown} is served and not documented");
+        assert!(
+            documented.contains_key(&shown),
+            "{shown} is served and not documented"
+        );
     }
 }
 
@@ -136,17 +143,24 @@ fn the_dashboard_and_the_alerts_use_what_is_served() {
             let family = served.of_sample(&used.metric);
             let family = family.unwrap_or_else(|| panic!("{} is not served: {expr}", used.metric));
             for label in &used.labels {
-                let known = family.labels.contains(label) || ["instance", "job"].contains(&label.as_str());
+                let known =
+                    family.labels.contains(label) || ["instance", "job"].contains(&label.as_str());
                 assert!(known, "{} has no label {label}: {expr}", used.metric);
             }
             for (label, values) in &used.values {
                 let all = family.values.get(label);
                 // Reasons of which none has come are served too; peers and routes are anybody's.
-                let Some(all) = all.filter(|_| !["peer", "route", "status"].contains(&label.as_str())) else {
+                let Some(all) =
+                    all.filter(|_| !["peer", "route", "status"].contains(&label.as_str()))
+                else {
                     continue;
                 };
                 for value in values {
-                    assert!(all.contains(value), "{}: {label} is never {value:?}: {expr}", used.metric);
+                    assert!(
+                        all.contains(value),
+                        "{}: {label} is never {value:?}: {expr}",
+                        used.metric
+                    );
                 }
             }
         }
@@ -158,7 +172,10 @@ fn the_scrape_configuration_asks_for_what_there_is() {
     let config = file("deploy/prometheus/scrape.yml");
     let has = |line: &str| config.lines().any(|l| l.trim() == line);
     assert!(has("metrics_path: /metrics") && has("- job_name: kvroom"));
-    assert!(has(r#"- targets: ["127.0.0.1:7480"]"#), "the port that a daemon listens on by itself");
+    assert!(
+        has(r#"- targets: ["127.0.0.1:7480"]"#),
+        "the port that a daemon listens on by itself"
+    );
 }
 
 #[test]
@@ -169,11 +186,16 @@ fn numbers_follow_what_happens() {
     assert_eq!(started(&before), Some(1.0));
     let ended = [("role", "send"), ("reason", "Requested"), ("side", "local")];
     assert_eq!(before.value("kvroom_room_ends_total", &ended), Some(1.0));
-    assert_eq!(before.value("kvroom_abort_to_answer_seconds_count", &[]), Some(1.0));
+    assert_eq!(
+        before.value("kvroom_abort_to_answer_seconds_count", &[]),
+        Some(1.0)
+    );
     let open = [("role", "send"), ("state", "registered")];
     assert_eq!(before.value("kvroom_rooms", &open), Some(0.0));
 
-    daemon.post("/v1/rooms", &json!({"role": "send", "id": 8})).expect(201);
+    daemon
+        .post("/v1/rooms", &json!({"role": "send", "id": 8}))
+        .expect(201);
     let after = scrape(&daemon);
     assert_eq!(started(&after), Some(2.0));
     assert_eq!(after.value("kvroom_rooms", &open), Some(1.0));
@@ -184,8 +206,16 @@ fn numbers_follow_what_happens() {
     assert_eq!(posts(&after), posts(&before) + 1.0);
     assert_eq!(daemon.get("/no/such/route").status, 404);
     let strangers = [("route", "other"), ("status", "4xx")];
-    assert_eq!(scrape(&daemon).value("kvroom_http_requests_total", &strangers), Some(1.0));
-    assert!(after.value("kvroom_process_resident_memory_bytes", &[]).unwrap() > 1e6);
+    assert_eq!(
+        scrape(&daemon).value("kvroom_http_requests_total", &strangers),
+        Some(1.0)
+    );
+    assert!(
+        after
+            .value("kvroom_process_resident_memory_bytes", &[])
+            .unwrap()
+            > 1e6
+    );
 }
 
 #[test]
@@ -196,5 +226,8 @@ fn counters_and_buckets_are_well_formed() {
     let served = Exposition::parse(&text);
     served.check();
     let series = text.lines().filter(|line| !line.starts_with('#')).count();
-    assert!(series < 3_000, "{series} series of a daemon that has met nobody");
+    assert!(
+        series < 3_000,
+        "{series} series of a daemon that has met nobody"
+    );
 }

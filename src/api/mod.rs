@@ -7,6 +7,7 @@ mod error;
 pub mod metrics;
 mod node;
 mod receive;
+pub mod record;
 mod send;
 mod stats;
 

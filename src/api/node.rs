@@ -11,6 +11,7 @@ use kvroom_actors::ids::{Incarnation, PeerRef, RoomId, RoomKey};
 use kvroom_actors::limits::{Deadlines, Limits};
 use kvroom_actors::memory::{CopyMode, Pool};
 use kvroom_actors::reason::{Code, Reason};
+use kvroom_actors::record::Recorder;
 use kvroom_actors::room::Role;
 use kvroom_actors::runtime::PeerState;
 use kvroom_actors::runtime::shared::NodeShared;
@@ -194,6 +195,13 @@ impl NodeBuilder {
         self
     }
 
+    /// How many entries the flight recorder keeps for each shard, and as many for all else; 16,384 if
+    /// not said, which is some 2 MiB a shard once it is full. With 0 nothing is recorded.
+    pub fn recorder(mut self, entries: usize) -> Self {
+        self.config.recorder = entries;
+        self
+    }
+
     /// Changes what has no method of its own here.
     #[doc(hidden)]
     pub fn configure(mut self, change: impl FnOnce(&mut NodeConfig)) -> Self {
@@ -279,6 +287,11 @@ impl Node {
     /// Which life of it this is.
     pub fn incarnation(&self) -> Incarnation {
         self.shared().incarnation
+    }
+
+    /// For how long it has been running.
+    pub fn uptime(&self) -> Duration {
+        self.shared().now().since(Default::default())
     }
 
     /// Where this node listens, with the ports that it was given.
@@ -480,10 +493,17 @@ impl Node {
         }
         let mut found = Vec::with_capacity(rooms.len());
         for (inbox, keys) in shards {
-            found.extend(ask(inbox, move |shard| shard.rooms_of(&keys)).await.unwrap_or_default());
+            found.extend(
+                ask(inbox, move |shard| shard.rooms_of(&keys))
+                    .await
+                    .unwrap_or_default(),
+            );
         }
         let names = self.peer_names().await;
-        found.into_iter().map(|room| room_info(room, &names)).collect()
+        found
+            .into_iter()
+            .map(|room| room_info(room, &names))
+            .collect()
     }
 
     /// Counters and gauges.
@@ -523,6 +543,12 @@ impl Node {
             stats.clocks += held.clocks;
         }
         stats
+    }
+
+    /// What happened lately, kept in bounded rings. Reading asks no thread of the node, and works when
+    /// one of them is blocked.
+    pub fn recorder(&self) -> &Recorder {
+        &self.shared().recorder
     }
 
     /// Adds a pool while the node runs, and announces it to all peers.

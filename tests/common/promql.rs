@@ -77,11 +77,20 @@ impl Exposition {
             }
             let sample = sample(line);
             let family = all.families.get_mut(&current).expect(line);
-            let names = suffixes(&family.kind).iter().map(|s| format!("{current}{s}"));
-            assert!(names.into_iter().any(|n| n == sample.name), "{line} is not of {current}");
+            let names = suffixes(&family.kind)
+                .iter()
+                .map(|s| format!("{current}{s}"));
+            assert!(
+                names.into_iter().any(|n| n == sample.name),
+                "{line} is not of {current}"
+            );
             for (label, value) in &sample.labels {
                 family.labels.insert(label.clone());
-                family.values.entry(label.clone()).or_default().insert(value.clone());
+                family
+                    .values
+                    .entry(label.clone())
+                    .or_default()
+                    .insert(value.clone());
             }
             all.samples.push(sample);
         }
@@ -90,23 +99,33 @@ impl Exposition {
 
     /// The family that is known under this name.
     pub(crate) fn family(&self, shown: &str) -> Option<&Family> {
-        let found = self.families.iter().find(|(name, f)| f.shown(name) == shown);
+        let found = self
+            .families
+            .iter()
+            .find(|(name, f)| f.shown(name) == shown);
         found.map(|(_, family)| family)
     }
 
     /// The family of a sample's name, as expressions use it.
     pub(crate) fn of_sample(&self, sample: &str) -> Option<&Family> {
         let found = self.families.iter().find(|(name, family)| {
-            suffixes(&family.kind).iter().any(|s| format!("{name}{s}") == sample)
+            suffixes(&family.kind)
+                .iter()
+                .any(|s| format!("{name}{s}") == sample)
         });
         found.map(|(_, family)| family)
     }
 
     /// The value of the one sample that has exactly these labels.
     pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        let wanted: BTreeMap<_, _> =
-            labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        let found = self.samples.iter().find(|s| s.name == name && s.labels == wanted);
+        let wanted: BTreeMap<_, _> = labels
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect();
+        let found = self
+            .samples
+            .iter()
+            .find(|s| s.name == name && s.labels == wanted);
         found.map(|s| s.value)
     }
 
@@ -114,15 +133,24 @@ impl Exposition {
     pub(crate) fn check(&self) {
         let mut seen = BTreeSet::new();
         for sample in &self.samples {
-            assert!(seen.insert((&sample.name, &sample.labels)), "twice: {sample:?}");
-            assert!(sample.value.is_finite() && sample.value >= 0.0, "{sample:?}");
+            assert!(
+                seen.insert((&sample.name, &sample.labels)),
+                "twice: {sample:?}"
+            );
+            assert!(
+                sample.value.is_finite() && sample.value >= 0.0,
+                "{sample:?}"
+            );
         }
         for (name, family) in &self.families {
             assert!(!family.help.is_empty() && !family.kind.is_empty(), "{name}");
             if let Some(unit) = &family.unit {
                 assert!(name.ends_with(&format!("_{unit}")), "{name} is in {unit}");
             }
-            assert!(self.samples.iter().any(|s| s.name.starts_with(name)), "{name} has no sample");
+            assert!(
+                self.samples.iter().any(|s| s.name.starts_with(name)),
+                "{name} has no sample"
+            );
             if family.kind == "histogram" {
                 self.check_histogram(name);
             }
@@ -135,16 +163,26 @@ impl Exposition {
         for sample in self.samples.iter().filter(|s| s.name == buckets) {
             let mut labels = sample.labels.clone();
             let le = labels.remove("le").expect("a bucket has a bound");
-            let le = if le == "+Inf" { f64::INFINITY } else { le.parse().unwrap() };
+            let le = if le == "+Inf" {
+                f64::INFINITY
+            } else {
+                le.parse().unwrap()
+            };
             of.entry(labels).or_default().push((le, sample.value));
         }
         for (labels, buckets) in of {
             let rises = |w: &[(f64, f64)]| w[0].0 < w[1].0 && w[0].1 <= w[1].1;
-            assert!(buckets.windows(2).all(rises), "{name} {labels:?}: {buckets:?}");
+            assert!(
+                buckets.windows(2).all(rises),
+                "{name} {labels:?}: {buckets:?}"
+            );
             let last = buckets.last().unwrap();
             assert!(last.0.is_infinite(), "{name} {labels:?} has no last bucket");
             let count = format!("{name}_count");
-            let count = self.samples.iter().find(|s| s.name == count && s.labels == labels);
+            let count = self
+                .samples
+                .iter()
+                .find(|s| s.name == count && s.labels == labels);
             assert_eq!(count.unwrap().value, last.1, "{name} {labels:?}");
         }
     }
@@ -176,7 +214,11 @@ fn matchers(inside: &str) -> Vec<(String, String, String)> {
         let (value, tail) = tail.split_once('"').expect(inside);
         let name = head.trim_end_matches(['=', '~', '!']);
         let operator = &head[name.len()..];
-        found.push((name.trim().to_owned(), operator.to_owned(), value.to_owned()));
+        found.push((
+            name.trim().to_owned(),
+            operator.to_owned(),
+            value.to_owned(),
+        ));
         rest = tail.trim_start_matches(',').trim();
     }
     found
@@ -199,7 +241,9 @@ impl Use {
         let mut found: Vec<Use> = Vec::new();
         let mut at = 0;
         while let Some(start) = expr[at..].find("kvroom_").map(|i| at + i) {
-            let end = expr[start..].find(|c| !is_word(c)).map_or(expr.len(), |i| start + i);
+            let end = expr[start..]
+                .find(|c| !is_word(c))
+                .map_or(expr.len(), |i| start + i);
             at = end;
             let mut used = Use {
                 metric: expr[start..end].to_owned(),
@@ -225,7 +269,10 @@ impl Use {
             // The metrics that follow it, up to the next aggregation.
             let next = expr[i + 4..].find("by (").map_or(expr.len(), |n| i + 4 + n);
             for label in by {
-                for used in found.iter_mut().filter(|u| expr[i..next].contains(&u.metric)) {
+                for used in found
+                    .iter_mut()
+                    .filter(|u| expr[i..next].contains(&u.metric))
+                {
                     used.labels.insert(label.clone());
                 }
             }
@@ -240,7 +287,13 @@ fn an_expression_says_which_metrics_labels_and_values_it_uses() {
     let uses = Use::all(expr);
     let labels = |u: &Use| u.labels.iter().cloned().collect::<Vec<_>>().join(" ");
     assert_eq!(uses.len(), 2);
-    assert_eq!((uses[0].metric.as_str(), labels(&uses[0]).as_str()), ("kvroom_a_total", "instance lane why"));
+    assert_eq!(
+        (uses[0].metric.as_str(), labels(&uses[0]).as_str()),
+        ("kvroom_a_total", "instance lane why")
+    );
     assert_eq!(uses[0].values["why"].len(), 2);
-    assert_eq!((uses[1].metric.as_str(), labels(&uses[1]).as_str()), ("kvroom_b", "peer"));
+    assert_eq!(
+        (uses[1].metric.as_str(), labels(&uses[1]).as_str()),
+        ("kvroom_b", "peer")
+    );
 }

@@ -7,6 +7,7 @@ use super::job::Job;
 use super::schedule::{Class, Config, QueueFull, Scheduler, Turn};
 use super::sum::SumJob;
 use crate::ids::LifeId;
+use crate::record::Scribe;
 use crate::runtime::stats::Stats;
 use actix::{Actor, AsyncContext, Context, Handler, Message};
 use std::collections::VecDeque;
@@ -27,6 +28,7 @@ pub(crate) struct Lane {
     stats: Arc<Stats>,
     /// Which of the node's lanes it is.
     nth: usize,
+    scribe: Scribe,
     #[cfg(feature = "plant")]
     plant: Option<super::plant::Plant>,
     #[cfg(feature = "plant")]
@@ -54,7 +56,7 @@ pub(crate) struct Drain;
 
 impl Lane {
     /// The `nth` lane of a node, for so many jobs.
-    pub(crate) fn new(jobs: usize, stats: Arc<Stats>, nth: usize) -> Self {
+    pub(crate) fn new(jobs: usize, stats: Arc<Stats>, nth: usize, scribe: Scribe) -> Self {
         let config = Config {
             capacity: jobs,
             ..Config::default()
@@ -65,6 +67,7 @@ impl Lane {
             awake: false,
             stats,
             nth,
+            scribe,
             #[cfg(feature = "plant")]
             plant: None,
             #[cfg(feature = "plant")]
@@ -118,8 +121,11 @@ impl Lane {
                         }
                     }
                     // A panic costs the job, not the lane that all rooms share.
-                    let step = catch_unwind(AssertUnwindSafe(|| job.step(budget)))
-                        .unwrap_or_else(|_| job.broke());
+                    let step =
+                        catch_unwind(AssertUnwindSafe(|| job.step(budget))).unwrap_or_else(|_| {
+                            self.scribe.note("a job of the lane panicked");
+                            job.broke()
+                        });
                     job.tell_news();
                     copied += step.bytes;
                     if step.bytes >= 64 << 10 {
@@ -153,6 +159,14 @@ impl Lane {
 
 impl Actor for Lane {
     type Context = Context<Self>;
+
+    fn started(&mut self, _: &mut Self::Context) {
+        self.scribe.note("the lane starts");
+    }
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        self.scribe.note("the lane stops");
+    }
 }
 
 impl Handler<LaneWork> for Lane {

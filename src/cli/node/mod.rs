@@ -20,6 +20,7 @@ use super::pair;
 use engine::Engine;
 use kvroom::{ClusterKey, Deadlines, Limits, Net, Node, NodeBuilder, Pool};
 use lines::Input;
+pub(crate) use listing::stats as node_stats;
 use protocol::{MAX_LINE, Request};
 use serde_json::{Value, json};
 use std::env::{self, VarError};
@@ -212,7 +213,7 @@ fn pool(spec: &PoolSpec, shared: bool) -> Result<Pool, Failure> {
 }
 
 /// The cluster's key: never on the command line, where every user of the machine could see it.
-fn key(file: Option<&Path>) -> Result<Option<ClusterKey>, Failure> {
+pub(crate) fn key(file: Option<&Path>) -> Result<Option<ClusterKey>, Failure> {
     let (from, text) = match file {
         Some(path) => {
             let text = std::fs::read(path);

@@ -20,9 +20,11 @@ use super::view::{ChunkView, PoolPages, Room, RoomState};
 use crate::daemon::config::Retention;
 use crate::daemon::http::Problem;
 use crate::daemon::pools::Pools;
-use kvroom::{Chunk, FinishProblem, Landed, LeaseError, Node, Outcome, Pool, Proof, RoomKey, SendRoom};
+use kvroom::{
+    Chunk, FinishProblem, Landed, LeaseError, Node, Outcome, Pool, Proof, RoomKey, SendRoom,
+};
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -136,12 +138,13 @@ impl Keeper {
                     }
                 }
             }
-            Ask::Look(which, _) | Ask::Abort(which, ..) | Ask::Push(which, ..) | Ask::Finish(which, ..) => {
-                match self.table.find(which) {
-                    Ok(seq) => self.about(seq, ask),
-                    Err(problem) => refuse(ask, problem),
-                }
-            }
+            Ask::Look(which, _)
+            | Ask::Abort(which, ..)
+            | Ask::Push(which, ..)
+            | Ask::Finish(which, ..) => match self.table.find(which) {
+                Ok(seq) => self.about(seq, ask),
+                Err(problem) => refuse(ask, problem),
+            },
         }
     }
 
@@ -193,7 +196,11 @@ impl Keeper {
                 fresh.push((seq, room));
                 continue;
             };
-            if self.table.get(seq).is_some_and(|record| record.digest == digest) {
+            if self
+                .table
+                .get(seq)
+                .is_some_and(|record| record.digest == digest)
+            {
                 self.wait_for_start(seq, false, reply);
             } else {
                 let _ = reply.send(Err(self.taken(seq, key)));
@@ -201,7 +208,8 @@ impl Keeper {
         }
         if !fresh.is_empty() {
             let (node, pools) = (self.node.clone(), self.pools.clone());
-            self.tasks.spawn(async move { Posted::Started(start::start(node, pools, fresh).await) });
+            self.tasks
+                .spawn(async move { Posted::Started(start::start(node, pools, fresh).await) });
         }
     }
 
@@ -228,7 +236,12 @@ impl Keeper {
         u128::from(a) << 64 | u128::from(b)
     }
 
-    fn push(&mut self, seq: u64, chunk: PushChunk, pool: &Pool) -> Result<(bool, ChunkView), Problem> {
+    fn push(
+        &mut self,
+        seq: u64,
+        chunk: PushChunk,
+        pool: &Pool,
+    ) -> Result<(bool, ChunkView), Problem> {
         let checked = Checked::new(chunk, pool.layout())?;
         let record = self.table.get(seq).ok_or_else(forgotten)?;
         let room = sending(record)?;
@@ -237,14 +250,23 @@ impl Keeper {
             return Ok((false, shown));
         }
         if let Some(finished) = &record.finished {
-            let text = format!("room {} was finished with {} tokens: no chunk follows", record.key, finished.total);
-            return Err(Problem::conflict("room-finished", "The room was finished", text));
+            let text = format!(
+                "room {} was finished with {} tokens: no chunk follows",
+                record.key, finished.total
+            );
+            return Err(Problem::conflict(
+                "room-finished",
+                "The room was finished",
+                text,
+            ));
         }
         let slot = room.try_reserve().map_err(|e| problems::no_slot(&e))?;
         let lease = pool.lease_read(&checked.pages);
         let lease = lease.map_err(|e| self.not_leased(&checked.pool, &e))?;
         let chunk = Chunk::tokens(checked.tokens.clone()).layers(checked.layers.clone());
-        let pushed = slot.push(chunk.pages(lease)).map_err(|e| problems::over(&e.to_string(), &e.reason))?;
+        let pushed = slot
+            .push(chunk.pages(lease))
+            .map_err(|e| problems::over(&e.to_string(), &e.reason))?;
         if let Some(record) = self.table.get_mut(seq) {
             record.pages = record.pages.saturating_add(checked.pages.len() as u64);
             record.chunks.add(checked);
@@ -261,16 +283,31 @@ impl Keeper {
         Ok((true, shown))
     }
 
-    fn finish(&mut self, seq: u64, finish: FinishRoom, pool: Option<Pool>) -> Result<(bool, Seen), Problem> {
-        let finish = FinishRoom { attempt: None, ..finish };
+    fn finish(
+        &mut self,
+        seq: u64,
+        finish: FinishRoom,
+        pool: Option<Pool>,
+    ) -> Result<(bool, Seen), Problem> {
+        let finish = FinishRoom {
+            attempt: None,
+            ..finish
+        };
         let record = self.table.get(seq).ok_or_else(forgotten)?;
         let room = sending(record)?;
         if let Some(before) = &record.finished {
             if *before == finish {
                 return Ok((false, self.seen(seq)?));
             }
-            let text = format!("room {} was finished before, with {} tokens or another aux row", record.key, before.total);
-            return Err(Problem::conflict("room-finished", "The room was finished", text));
+            let text = format!(
+                "room {} was finished before, with {} tokens or another aux row",
+                record.key, before.total
+            );
+            return Err(Problem::conflict(
+                "room-finished",
+                "The room was finished",
+                text,
+            ));
         }
         let aux = match (&finish.aux, pool) {
             (Some(row), Some(pool)) => {
@@ -316,8 +353,12 @@ impl Keeper {
                 }
             }
             Posted::Ended(seq, outcome) => {
-                let Some(record) = self.table.get_mut(seq) else { return };
-                let Some(handle) = record.handle().cloned() else { return };
+                let Some(record) = self.table.get_mut(seq) else {
+                    return;
+                };
+                let Some(handle) = record.handle().cloned() else {
+                    return;
+                };
                 record.phase = Phase::Over(outcome, handle.clone());
                 record.stage.send_replace(Stage::Ended);
                 self.tasks.spawn(async move {
@@ -326,10 +367,19 @@ impl Keeper {
                 });
             }
             Posted::Released(seq, proofs, landed) => {
-                let Some(record) = self.table.get_mut(seq) else { return };
-                let Some(outcome) = record.outcome() else { return };
+                let Some(record) = self.table.get_mut(seq) else {
+                    return;
+                };
+                let Some(outcome) = record.outcome() else {
+                    return;
+                };
                 let age = record.since.elapsed();
-                record.phase = Phase::Released { outcome, proofs, landed, age };
+                record.phase = Phase::Released {
+                    outcome,
+                    proofs,
+                    landed,
+                    age,
+                };
                 record.held = Vec::new();
                 record.chunks.forget();
                 record.stage.send_replace(Stage::Released);
@@ -341,10 +391,13 @@ impl Keeper {
     }
 
     fn started(&mut self, seq: u64, handle: Handle) {
-        let Some(record) = self.table.get_mut(seq) else { return };
+        let Some(record) = self.table.get_mut(seq) else {
+            return;
+        };
         let before = std::mem::replace(&mut record.phase, Phase::Live(handle.clone()));
         let starters = std::mem::take(&mut record.starters);
-        self.tasks.spawn(async move { Posted::Ended(seq, handle.outcome().await) });
+        self.tasks
+            .spawn(async move { Posted::Ended(seq, handle.outcome().await) });
         for (new, reply) in starters {
             let _ = reply.send(self.seen(seq).map(|seen| (new, seen)));
         }
@@ -384,13 +437,19 @@ fn refuse(ask: Ask, problem: Problem) {
 }
 
 fn forgotten() -> Problem {
-    Problem::not_found("no-such-room", "There is no such room", "the room was forgotten meanwhile")
+    Problem::not_found(
+        "no-such-room",
+        "There is no such room",
+        "the room was forgotten meanwhile",
+    )
 }
 
 fn sending(record: &Record) -> Result<Arc<SendRoom>, Problem> {
     match (record.handle(), record.outcome()) {
         (Some(Handle::Send(room)), _) => Ok(Arc::clone(room)),
-        (None, Some(outcome)) if record.role == RoleName::Send => Err(problems::over_with(record.key, &outcome)),
+        (None, Some(outcome)) if record.role == RoleName::Send => {
+            Err(problems::over_with(record.key, &outcome))
+        }
         _ => Err(problems::wrong_role(record.key)),
     }
 }
@@ -421,10 +480,16 @@ fn record(key: RoomKey, role: RoleName, digest: u128, room: &StartRoom) -> Recor
         peers = r.from.iter().map(|from| from.peer().to_owned()).collect();
         for one in &r.pages {
             pages += one.pages.len() as u64;
-            held.push(PoolPages { pool: one.pool.clone(), pages: one.pages.clone() });
+            held.push(PoolPages {
+                pool: one.pool.clone(),
+                pages: one.pages.clone(),
+            });
         }
         if let Some(row) = &r.aux {
-            held.push(PoolPages { pool: row.pool.clone(), pages: vec![row.page] });
+            held.push(PoolPages {
+                pool: row.pool.clone(),
+                pages: vec![row.page],
+            });
         }
     }
     Record {

@@ -63,7 +63,10 @@ impl Rooms {
 
     /// Starts rooms; each answer says whether the room is new.
     async fn start_all(&self, rooms: Vec<StartRoom>) -> Vec<Result<(bool, Seen), Problem>> {
-        let (mut ask, mut answers) = (Vec::with_capacity(rooms.len()), Vec::with_capacity(rooms.len()));
+        let (mut ask, mut answers) = (
+            Vec::with_capacity(rooms.len()),
+            Vec::with_capacity(rooms.len()),
+        );
         for room in rooms {
             let (reply, answer) = oneshot::channel();
             ask.push(Starting { room, reply });
@@ -86,7 +89,12 @@ impl Rooms {
         self.ask(|reply| Ask::Abort(which, reason, reply)).await
     }
 
-    async fn push(&self, which: Which, chunk: PushChunk, pool: kvroom::Pool) -> Result<(bool, ChunkView), Problem> {
+    async fn push(
+        &self,
+        which: Which,
+        chunk: PushChunk,
+        pool: kvroom::Pool,
+    ) -> Result<(bool, ChunkView), Problem> {
         self.ask(|reply| Ask::Push(which, chunk, pool, reply)).await
     }
 
@@ -96,7 +104,8 @@ impl Rooms {
         finish: FinishRoom,
         pool: Option<kvroom::Pool>,
     ) -> Result<(bool, Seen), Problem> {
-        self.ask(|reply| Ask::Finish(which, finish, pool, reply)).await
+        self.ask(|reply| Ask::Finish(which, finish, pool, reply))
+            .await
     }
 
     async fn list(&self, filter: Filter) -> Result<(Vec<Room>, Option<u64>), Problem> {

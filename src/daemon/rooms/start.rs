@@ -1,11 +1,13 @@
 //! Starting rooms: from a request to a handle, away from the keeper, which never waits.
 
 use super::problems;
-use super::request::{From, MAX_DEADLINE_MS, MAX_TAG, Pages, StartReceive, StartRoom, StartSend, Urgency};
+use super::request::{
+    From, MAX_DEADLINE_MS, MAX_TAG, Pages, StartReceive, StartRoom, StartSend, Urgency,
+};
 use super::table::Handle;
-use crate::daemon::trace;
 use crate::daemon::http::Problem;
 use crate::daemon::pools::Pools;
+use crate::daemon::trace;
 use kvroom::{
     Class, LeaseError, Node, Peer, ReceiveBuilder, RoomId, SendBuilder, StartError, WriteLease,
 };
@@ -29,7 +31,11 @@ impl std::convert::From<Problem> for Refused {
 type Started = Result<Handle, Refused>;
 
 /// Starts these rooms, with one wait for all of them. Answers are in their order.
-pub(super) async fn start(node: Node, pools: Pools, rooms: Vec<(u64, StartRoom)>) -> Vec<(u64, Started)> {
+pub(super) async fn start(
+    node: Node,
+    pools: Pools,
+    rooms: Vec<(u64, StartRoom)>,
+) -> Vec<(u64, Started)> {
     let peers = node.peers().await;
     let (mut over, mut sends, mut receives) = (Vec::new(), Vec::new(), Vec::new());
     for (seq, room) in rooms {
@@ -38,7 +44,7 @@ pub(super) async fn start(node: Node, pools: Pools, rooms: Vec<(u64, StartRoom)>
                 Ok(builder) => sends.push((seq, builder)),
                 Err(problem) => over.push((seq, Err(problem.into()))),
             },
-            StartRoom::Receive(receive) => match receive_builder(&node, &pools, &peers, &receive).await {
+            StartRoom::Receive(receive) => match receive_builder(&node, &pools, &peers, &receive) {
                 Ok(builder) => receives.push((seq, builder)),
                 Err(refused) => over.push((seq, Err(refused))),
             },
@@ -46,11 +52,15 @@ pub(super) async fn start(node: Node, pools: Pools, rooms: Vec<(u64, StartRoom)>
     }
     let (seqs, builders): (Vec<u64>, Vec<SendBuilder>) = sends.into_iter().unzip();
     let started = node.start_sends(builders).await;
-    let started = started.into_iter().map(|room| room.map(|r| Handle::Send(Arc::new(r))));
+    let started = started
+        .into_iter()
+        .map(|room| room.map(|r| Handle::Send(Arc::new(r))));
     over.extend(seqs.into_iter().zip(started.map(told)));
     let (seqs, builders): (Vec<u64>, Vec<ReceiveBuilder>) = receives.into_iter().unzip();
     let started = node.start_receives(builders).await;
-    let started = started.into_iter().map(|room| room.map(|r| Handle::Receive(Arc::new(r))));
+    let started = started
+        .into_iter()
+        .map(|room| room.map(|r| Handle::Receive(Arc::new(r))));
     over.extend(seqs.into_iter().zip(started.map(told)));
     over
 }
@@ -98,7 +108,7 @@ fn send_builder(node: &Node, send: &StartSend) -> Result<SendBuilder, Problem> {
     Ok(builder)
 }
 
-async fn receive_builder(
+fn receive_builder(
     node: &Node,
     pools: &Pools,
     peers: &[Peer],
@@ -122,14 +132,14 @@ async fn receive_builder(
         };
     }
     for one in &receive.pages {
-        builder = builder.into(lease(pools, one).await?);
+        builder = builder.into(lease(pools, one)?);
     }
     if let Some(row) = &receive.aux {
         let row = Pages {
             pool: row.pool.clone(),
             pages: vec![row.page],
         };
-        builder = builder.aux(lease(pools, &row).await?);
+        builder = builder.aux(lease(pools, &row)?);
     }
     if let Some(total) = receive.total {
         builder = builder.total(total);
@@ -146,13 +156,13 @@ async fn receive_builder(
     Ok(builder)
 }
 
-async fn lease(pools: &Pools, pages: &Pages) -> Result<WriteLease, Refused> {
-    let pool = pools.find(&pages.pool).await;
-    let pool = pool.ok_or_else(|| problems::no_pool(&pages.pool))?;
-    pool.lease_write(&pages.pages).map_err(|error| Refused::Leased {
-        pool: pages.pool.clone(),
-        error,
-    })
+fn lease(pools: &Pools, pages: &Pages) -> Result<WriteLease, Refused> {
+    let pool = problems::pool(pools, &pages.pool)?;
+    pool.lease_write(&pages.pages)
+        .map_err(|error| Refused::Leased {
+            pool: pages.pool.clone(),
+            error,
+        })
 }
 
 fn class(urgency: Urgency) -> Class {

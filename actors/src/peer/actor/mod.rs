@@ -26,6 +26,7 @@ use crate::ids::{ClaimNo, Incarnation, LegNo, LifeId, PeerRef, PoolId, RoomId};
 use crate::memory::Target;
 use crate::peer::hello::SessionId;
 use crate::reason::Reason;
+use crate::record::{PeerIs, Scribe};
 use crate::room::event::LegTerms;
 use crate::runtime::link::RemotePools;
 use crate::runtime::meter::Meter;
@@ -145,6 +146,7 @@ pub(crate) struct PeerActor {
     fabric: tokio::sync::watch::Sender<Option<Fabric>>,
     /// The peer ended the last session on purpose: this node does not connect to it by itself.
     parted: Arc<AtomicBool>,
+    scribe: Scribe,
 }
 
 /// A session, and what it goes over now.
@@ -203,6 +205,7 @@ impl PeerActor {
     ) -> Self {
         PeerActor {
             says: shards.iter().map(|_| Vec::new()).collect(),
+            scribe: node.recorder.shard(me.0 as usize % shards.len().max(1)),
             clock: Clock::new(&node.deadlines),
             me,
             meter: node.stats.meters.of(&name),
@@ -226,8 +229,14 @@ impl PeerActor {
         }
     }
 
-    /// Whether the peer can be used, from now on.
-    fn tell_state(&mut self, state: PeerState) {
+    /// Whoever wants to know hears how the session is now.
+    fn is_now(&self, state: PeerState) {
+        let (is, why) = match &state {
+            PeerState::Up => (PeerIs::Up, ""),
+            PeerState::Resuming(why) => (PeerIs::Resuming, why.as_str()),
+            PeerState::Down(why) => (PeerIs::Down, why.as_str()),
+        };
+        self.scribe.peer(self.me, self.incarnation, is, why);
         let now = state.clone();
         let before = self.watch.send_replace(state);
         self.meter.state(&before, &now);
