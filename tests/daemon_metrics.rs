@@ -86,7 +86,7 @@ fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
     let page = file("docs/metrics.md");
     let rows = page.lines().filter(|line| line.starts_with("| `kvroom_"));
     let rows = rows.map(|row| {
-        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
         assert!(cells.len() == 4 && !cells[3].is_empty(), "{row}");
         let word = |cell: &str| cell.trim_matches('`').to_owned();
         let labels = cells[2].split(", ").filter(|l| !l.is_empty()).map(word);
@@ -95,8 +95,7 @@ fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
     rows.collect()
 }
 
-/// A transfer between two nodes of the daemon's kind is too much for names; one room that is aborted
-/// makes a step, so that every family has a sample.
+/// A room that was aborted has made a step, so that every family has a sample.
 fn daemon_with_a_room_behind_it() -> Daemon {
     let daemon = Daemon::start(&["--name", "metrics"]);
     let room = json!({"role": "send", "id": 7});
