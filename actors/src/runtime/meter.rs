@@ -45,10 +45,13 @@ pub(crate) fn time_some() -> Option<Instant> {
 /// Durations of pieces, by fabric.
 pub(crate) type Pieces = [Histogram; FABRICS.len()];
 
+/// A name and its meter.
+type Named = (String, Arc<Meter>);
+
 /// The meters of a node.
 #[derive(Debug)]
 pub struct Meters {
-    named: Box<[OnceLock<(String, Arc<Meter>)>]>,
+    named: Box<[OnceLock<Named>]>,
     other: Arc<Meter>,
     pieces: Arc<Pieces>,
 }
