@@ -58,12 +58,12 @@ mod api;
 #[cfg(feature = "program")]
 pub mod recording;
 
-pub use api::record;
 pub use api::{
     Chunk, ChunkBuilder, EarlyClaim, Ended, FinishError, FinishProblem, Node, NodeBuilder,
     NodeStats, Peer, PushError, PushedChunk, ReceiveBuilder, ReceiveRoom, Released, ReserveError,
     Role, RoomInfo, SendBuilder, SendRoom, ShutdownReport, Slot, StartError, StartErrorKind, Which,
 };
+pub use api::{metrics, record};
 pub use kvroom_actors::copy::schedule::Class;
 pub use kvroom_actors::fabric::Fabric;
 pub use kvroom_actors::handle::{ChunkBack, Landed, Status};
@@ -74,6 +74,7 @@ pub use kvroom_actors::memory::{
     HugePages, LeaseError, OthersMemory, Pool, PoolError, Proof, Quarantined, ReadLease,
     ReleasedPages, SharedError, SharedOptions, SharedWords, WriteLease, copy_facts, measure_copies,
 };
+pub use kvroom_actors::peer::message::Trace;
 pub use kvroom_actors::reason::{Code, Reason, Side};
 pub use kvroom_actors::room::{Outcome, StateName};
 pub use kvroom_actors::runtime::{

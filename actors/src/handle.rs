@@ -3,11 +3,12 @@
 //! One side writes (the shard), the other reads (whoever holds the handle). Each cell is written
 //! once, except the state, which is one atomic word.
 
+use crate::ids::Tick;
 use crate::memory::{Lease, Proof, ReadLease};
 use crate::reason::{Code, Reason};
 use crate::room::{Outcome, StateName};
 use crate::supervisor::custody::Held;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
@@ -49,6 +50,8 @@ pub struct Back {
 #[derive(Debug)]
 pub struct RoomShared {
     status: AtomicU32,
+    /// When its abort began, on the node's clock; zero if it did not.
+    abort_at: AtomicU64,
     outcome: OnceLock<Outcome>,
     back: Mutex<Option<Box<Back>>>,
     changed: Notify,
@@ -61,6 +64,7 @@ impl Default for RoomShared {
     fn default() -> Self {
         RoomShared {
             status: AtomicU32::new(code(StateName::Registered)),
+            abort_at: AtomicU64::new(0),
             outcome: OnceLock::new(),
             back: Mutex::new(None),
             changed: Notify::new(),
@@ -89,6 +93,20 @@ impl RoomShared {
     /// The outcome, if it is known.
     pub fn outcome(&self) -> Option<&Outcome> {
         self.outcome.get()
+    }
+
+    /// Notes when somebody asked for the room's abort; the first time counts.
+    pub fn abort_asked(&self, at: Tick) {
+        let (order, at) = (Ordering::Relaxed, at.0.max(1));
+        let _ = self.abort_at.compare_exchange(0, at, order, order);
+    }
+
+    /// When its abort began, if it did.
+    pub(crate) fn abort_began(&self) -> Option<Tick> {
+        match self.abort_at.load(Ordering::Relaxed) {
+            0 => None,
+            at => Some(Tick(at)),
+        }
     }
 
     /// Waits for the outcome.

@@ -62,6 +62,39 @@ pub enum Code {
     ProtocolViolation,
 }
 
+impl Code {
+    /// All of them, in the order in which they are declared.
+    pub const ALL: [Code; 27] = [
+        Code::Requested,
+        Code::HandleDropped,
+        Code::PeerLost,
+        Code::PeerRestarted,
+        Code::SessionLost,
+        Code::DeadlineExceeded,
+        Code::Stalled,
+        Code::LengthMismatch,
+        Code::LayoutMismatch,
+        Code::CoverageOverlap,
+        Code::CoverageIncomplete,
+        Code::ChecksumMismatch,
+        Code::BadChunk,
+        Code::BadClaim,
+        Code::EarlyClaimExpired,
+        Code::TooManyEarlyClaims,
+        Code::KeySpent,
+        Code::RoomExists,
+        Code::ActorPanicked,
+        Code::CopyFailed,
+        Code::CopyRefused,
+        Code::RouteFenced,
+        Code::PoolRetired,
+        Code::NodeShutdown,
+        Code::Rejected,
+        Code::LimitReached,
+        Code::ProtocolViolation,
+    ];
+}
+
 /// On which side it happened, as seen from whoever holds the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Side {
@@ -144,6 +177,44 @@ impl From<Code> for Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_codes_are_listed_where_they_are_declared() {
+        for (i, code) in Code::ALL.into_iter().enumerate() {
+            assert_eq!(code as usize, i);
+        }
+        // A code behind the last one would be missing.
+        let last = match Code::ALL[Code::ALL.len() - 1] {
+            Code::ProtocolViolation => true,
+            Code::Requested
+            | Code::HandleDropped
+            | Code::PeerLost
+            | Code::PeerRestarted
+            | Code::SessionLost
+            | Code::DeadlineExceeded
+            | Code::Stalled
+            | Code::LengthMismatch
+            | Code::LayoutMismatch
+            | Code::CoverageOverlap
+            | Code::CoverageIncomplete
+            | Code::ChecksumMismatch
+            | Code::BadChunk
+            | Code::BadClaim
+            | Code::EarlyClaimExpired
+            | Code::TooManyEarlyClaims
+            | Code::KeySpent
+            | Code::RoomExists
+            | Code::ActorPanicked
+            | Code::CopyFailed
+            | Code::CopyRefused
+            | Code::RouteFenced
+            | Code::PoolRetired
+            | Code::NodeShutdown
+            | Code::Rejected
+            | Code::LimitReached => false,
+        };
+        assert!(last);
+    }
 
     #[test]
     fn a_long_text_is_cut_at_a_character_boundary() {

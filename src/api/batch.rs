@@ -40,17 +40,22 @@ pub(super) async fn admit(
     if !node.shared().origin.is_here() {
         return Err(StartErrorKind::Forked);
     }
-    let rooms = Arc::clone(&node.shared().rooms);
-    if !batched {
-        let permit = rooms.acquire_owned().await;
-        return permit.map_err(|_| StartErrorKind::NodeStopped);
+    let (rooms, stats) = (&node.shared().rooms, &node.shared().stats);
+    match Arc::clone(rooms).try_acquire_owned() {
+        Ok(permit) => Ok(permit),
+        Err(TryAcquireError::Closed) => Err(StartErrorKind::NodeStopped),
+        Err(TryAcquireError::NoPermits) if batched => {
+            stats.add(&stats.start_full);
+            Err(StartErrorKind::LimitReached {
+                limit: "rooms",
+                value: node.shared().limits.rooms as u64,
+                advice: "start the rest of the batch again when rooms have ended".into(),
+            })
+        }
+        Err(TryAcquireError::NoPermits) => {
+            stats.add(&stats.start_waited);
+            let permit = Arc::clone(rooms).acquire_owned().await;
+            permit.map_err(|_| StartErrorKind::NodeStopped)
+        }
     }
-    rooms.try_acquire_owned().map_err(|error| match error {
-        TryAcquireError::Closed => StartErrorKind::NodeStopped,
-        TryAcquireError::NoPermits => StartErrorKind::LimitReached {
-            limit: "rooms",
-            value: node.shared().limits.rooms as u64,
-            advice: "start the rest of the batch again when rooms have ended".into(),
-        },
-    })
 }

@@ -4,6 +4,7 @@ mod batch;
 mod block;
 mod chunk;
 mod error;
+pub mod metrics;
 mod node;
 mod receive;
 pub mod record;

@@ -419,12 +419,13 @@ impl Node {
             Which::Peer(_) => return 0,
         };
         let reason = Reason::new(Code::Requested, reason);
+        let asked = self.shared().now();
         let mut answers = Vec::new();
         for inbox in self.runtime.inboxes() {
             let (which, reason) = (which.clone(), reason.clone());
             // All shards are told before any answers. One that has stopped has ended its rooms.
-            answers.extend(ask_with(inbox, |shard, ctx| {
-                shard.abort_where(which, reason, ctx)
+            answers.extend(ask_with(inbox, move |shard, ctx| {
+                shard.abort_where(which, reason, asked, ctx)
             }));
         }
         let mut told = 0;
@@ -653,5 +654,6 @@ pub(super) fn room_info(room: info::RoomInfo, names: &HashMap<PeerRef, String>) 
         age: room.age,
         quarantined: room.quarantined,
         held_because: room.held_because,
+        trace: room.trace,
     }
 }

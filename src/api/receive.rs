@@ -604,6 +604,7 @@ impl ReceiveRoom {
 
     fn end(&self, reason: Reason) {
         if self.shared.outcome().is_none() {
+            self.shared.abort_asked(self.node.shared().now());
             // A stopped shard has ended its rooms.
             let _ = self
                 .node

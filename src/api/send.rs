@@ -12,15 +12,16 @@ use kvroom_actors::ids::{LifeId, PoolId, RoomId, RoomKey};
 use kvroom_actors::memory::{Lease, ReadLease};
 use kvroom_actors::reason::{Code, Reason};
 use kvroom_actors::room::{Outcome, Role};
+use kvroom_actors::runtime::shared::NodeShared;
 use kvroom_actors::supervisor::actor::Inbound;
 use kvroom_actors::supervisor::attached::{Attached, ChunkSlot, Lent, RealInput};
 use kvroom_actors::supervisor::custody::Held;
 use kvroom_actors::supervisor::io::{Input, Start, StartRole};
 use kvroom_kernels::layout::PoolKind;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::{Semaphore, TryAcquireError, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
 
 /// A prefill room to be started.
 #[derive(Debug)]
@@ -186,6 +187,24 @@ impl SendBuilder {
     }
 }
 
+/// Permits, at once if they are there; whoever has to wait for them is counted. None if there will be
+/// none.
+async fn acquire(
+    node: &NodeShared,
+    from: &Arc<Semaphore>,
+    permits: u32,
+    waited: &AtomicU64,
+) -> Option<OwnedSemaphorePermit> {
+    match Arc::clone(from).try_acquire_many_owned(permits) {
+        Ok(permit) => Some(permit),
+        Err(TryAcquireError::Closed) => None,
+        Err(TryAcquireError::NoPermits) => {
+            node.stats.add(waited);
+            Arc::clone(from).acquire_many_owned(permits).await.ok()
+        }
+    }
+}
+
 /// A room that its shard has not answered for yet.
 pub(super) struct Launched<R> {
     pub(super) room: R,
@@ -233,11 +252,11 @@ impl SendRoom {
     /// The room is over.
     pub async fn reserve(&self) -> Result<Slot<'_>, Ended> {
         let slot = async {
-            let window = Arc::clone(self.window()).acquire_owned().await.ok()?;
-            let jobs = Arc::clone(&self.node.shared().jobs)
-                .acquire_many_owned(u32::from(self.receivers))
-                .await
-                .ok()?;
+            let shared = self.node.shared();
+            let waited = &shared.stats.reserve_waited_window;
+            let window = acquire(shared, self.window(), 1, waited).await?;
+            let waited = &shared.stats.reserve_waited_jobs;
+            let jobs = acquire(shared, &shared.jobs, u32::from(self.receivers), waited).await?;
             Some(ChunkSlot { window, jobs })
         };
         tokio::select! {
@@ -258,19 +277,26 @@ impl SendRoom {
         if let Some(outcome) = self.shared.outcome() {
             return Err(self.ended(outcome.clone()).into());
         }
-        let limits = &self.node.shared().limits;
-        let full = |error, limit, value| match error {
-            TryAcquireError::NoPermits => ReserveError::Full { limit, value },
+        let (limits, stats) = (&self.node.shared().limits, &self.node.shared().stats);
+        let full = |error, limit, value, counter| match error {
+            TryAcquireError::NoPermits => {
+                stats.add(counter);
+                ReserveError::Full { limit, value }
+            }
             TryAcquireError::Closed => self
                 .ended(Outcome::Aborted(Code::NodeShutdown.into()))
                 .into(),
         };
-        let window = Arc::clone(self.window())
-            .try_acquire_owned()
-            .map_err(|e| full(e, "chunks_in_flight", limits.chunks_in_flight))?;
+        let window = Arc::clone(self.window()).try_acquire_owned().map_err(|e| {
+            let (value, counter) = (limits.chunks_in_flight, &stats.reserve_full_window);
+            full(e, "chunks_in_flight", value, counter)
+        })?;
         let jobs = Arc::clone(&self.node.shared().jobs)
             .try_acquire_many_owned(u32::from(self.receivers))
-            .map_err(|e| full(e, "jobs_per_lane", limits.jobs_per_lane))?;
+            .map_err(|e| {
+                let (value, counter) = (limits.jobs_per_lane, &stats.reserve_full_jobs);
+                full(e, "jobs_per_lane", value, counter)
+            })?;
         Ok(Slot {
             room: self,
             slot: ChunkSlot { window, jobs },
@@ -418,6 +444,7 @@ impl SendRoom {
 
     fn end(&self, reason: Reason) {
         if self.shared.outcome().is_none() {
+            self.shared.abort_asked(self.node.shared().now());
             // A stopped shard has ended its rooms.
             let _ = self.put(Input::Abort {
                 life: self.life,

@@ -3,6 +3,7 @@
 use super::node::Peer;
 use kvroom_actors::ids::{RoomId, RoomKey};
 use kvroom_actors::memory::Pool;
+use kvroom_actors::peer::message::Trace;
 use kvroom_actors::room::{Outcome, Role, StateName};
 use std::time::Duration;
 
@@ -46,6 +47,9 @@ pub struct RoomInfo {
     pub quarantined: bool,
     /// Why its memory is still held, if its outcome is known.
     pub held_because: Option<String>,
+    /// The trace context of its request: a receiver's own, or what came with a sender's first claim
+    /// that has one.
+    pub trace: Option<Trace>,
 }
 
 /// A claim that waits for a local `send`.

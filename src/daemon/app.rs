@@ -2,6 +2,7 @@
 
 use super::config::Config;
 use super::events::Sampler;
+use super::metrics::Requests;
 use super::pools::Pools;
 use super::rooms::Rooms;
 use super::status::StatusPage;
@@ -22,6 +23,7 @@ struct Parts {
     rooms: Rooms,
     pools: Pools,
     sampler: Sampler,
+    requests: Requests,
 }
 
 impl App {
@@ -38,6 +40,7 @@ impl App {
             rooms,
             pools,
             sampler,
+            requests: Requests::default(),
         }))
     }
 
@@ -74,6 +77,11 @@ impl App {
     /// The rooms that were started over HTTP.
     pub(crate) fn rooms(&self) -> &Rooms {
         &self.0.rooms
+    }
+
+    /// Requests, counted.
+    pub(crate) fn requests(&self) -> &Requests {
+        &self.0.requests
     }
 
     /// The pools.

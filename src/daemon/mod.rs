@@ -23,6 +23,7 @@ mod recording;
 mod rooms;
 mod signals;
 mod status;
+mod trace;
 
 pub(crate) use app::App;
 pub(crate) use config::{

@@ -26,6 +26,8 @@ pub(crate) struct Lane {
     sums: VecDeque<SumJob>,
     awake: bool,
     stats: Arc<Stats>,
+    /// Which of the node's lanes it is.
+    nth: usize,
     scribe: Scribe,
     #[cfg(feature = "plant")]
     plant: Option<super::plant::Plant>,
@@ -53,7 +55,8 @@ struct Step;
 pub(crate) struct Drain;
 
 impl Lane {
-    pub(crate) fn new(jobs: usize, stats: Arc<Stats>, scribe: Scribe) -> Self {
+    /// The `nth` lane of a node, for so many jobs.
+    pub(crate) fn new(jobs: usize, stats: Arc<Stats>, nth: usize, scribe: Scribe) -> Self {
         let config = Config {
             capacity: jobs,
             ..Config::default()
@@ -63,6 +66,7 @@ impl Lane {
             sums: VecDeque::new(),
             awake: false,
             stats,
+            nth,
             scribe,
             #[cfg(feature = "plant")]
             plant: None,
@@ -139,6 +143,9 @@ impl Lane {
             if copied >= STRETCH {
                 break;
             }
+        }
+        if let Some(queue) = self.stats.lanes.get(self.nth) {
+            queue.bytes.fetch_add(copied, Ordering::Relaxed);
         }
     }
 

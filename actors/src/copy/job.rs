@@ -2,10 +2,13 @@
 
 use super::schedule::Work;
 use super::split;
+use crate::fabric::Fabric;
 use crate::fabric::Fact;
 use crate::fabric::local::LocalRoute;
 use crate::fabric::shm::Way;
 use crate::memory::Ticket;
+use crate::runtime::meter::{Meter, time_some};
+use crate::runtime::queue;
 use kvroom_kernels::checksum::Checksum;
 use kvroom_kernels::layout::PoolLayout;
 use kvroom_kernels::plan::Plan;
@@ -38,6 +41,10 @@ pub struct Job {
     sum: Option<SourceSum>,
     /// Landed bytes that were told of already.
     told: u64,
+    /// The peer's.
+    meter: Option<Arc<Meter>>,
+    /// Its place on a lane.
+    queued: Option<queue::Place>,
 }
 
 /// The sum over a job's cells, from its source, in steps.
@@ -148,7 +155,21 @@ impl Job {
             state: State::New,
             sum: checksum.then(SourceSum::new),
             told: 0,
+            meter: None,
+            queued: None,
         }
+    }
+
+    /// Counts what lands.
+    pub(crate) fn metered(mut self, meter: Option<Arc<Meter>>) -> Self {
+        self.meter = meter;
+        self
+    }
+
+    /// In a lane's queue from now on, until it is dropped.
+    pub(crate) fn queued(mut self, place: queue::Place) -> Self {
+        self.queued = Some(place);
+        self
     }
 
     /// Cuts a job that has not begun into at most `most` parts (at least 1) of about equal size, each
@@ -168,11 +189,12 @@ impl Job {
             layout,
             place,
             sum,
+            meter,
             ..
         } = self;
         let job = |ticket, place| {
             let (route, layout) = (route.clone(), Arc::clone(&layout));
-            Job::over(ticket, route, layout, place, sum.is_some())
+            Job::over(ticket, route, layout, place, sum.is_some()).metered(meter.clone())
         };
         match ticket.split(places.len()) {
             Ok(tickets) => {
@@ -193,6 +215,9 @@ impl Job {
         let plan = match &mut self.state {
             State::New => match self.plan() {
                 Ok(plan) => {
+                    if let Some(place) = &mut self.queued {
+                        place.begins();
+                    }
                     self.state = State::Copying(Box::new(plan));
                     return self.step(budget);
                 }
@@ -203,12 +228,25 @@ impl Job {
         };
         let cell = self.layout.page_bytes;
         let (section, budget) = (self.place.section, budget.max(1));
-        let (bytes, end) = match &self.route {
-            Way::Local(route) => route.write(section, plan, cell, budget, &self.ticket),
-            Way::Shm(claim) => claim.write(section, plan, cell, budget, &self.ticket),
+        let began = time_some();
+        let (fabric, (bytes, end)) = match &self.route {
+            Way::Local(route) => {
+                let wrote = route.write(section, plan, cell, budget, &self.ticket);
+                (Fabric::Local, wrote)
+            }
+            Way::Shm(claim) => {
+                let wrote = claim.write(section, plan, cell, budget, &self.ticket);
+                (Fabric::Shm, wrote)
+            }
         };
         if bytes > 0 {
             self.ticket.landed(bytes);
+            if let Some(meter) = &self.meter {
+                meter.sent(fabric, bytes);
+                if let Some(began) = began {
+                    meter.piece(fabric, began.elapsed());
+                }
+            }
         }
         match end {
             Some(fact) => self.fail(fact, bytes),

@@ -74,6 +74,13 @@ pub struct Trace {
     pub span_id: u64,
 }
 
+/// As in a `traceparent`: 32 and 16 digits.
+impl std::fmt::Display for Trace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:032x}-{:016x}", self.trace_id, self.span_id)
+    }
+}
+
 /// The receiver's offer of destination pages to one sender.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Claim {

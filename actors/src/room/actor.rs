@@ -4,6 +4,7 @@ use super::event::{Effect, Event};
 use super::{Role, Room, StateName};
 use crate::ids::{LifeId, RoomKey};
 use crate::memory::Witness;
+use crate::peer::message::Trace;
 use crate::reason::Reason;
 use crate::record::{Scribe, Step, Told, What};
 use crate::room::Outcome;
@@ -32,6 +33,11 @@ pub(crate) struct Tell {
     pub(crate) first: Event<Witness>,
     pub(crate) rest: Vec<Event<Witness>>,
 }
+
+/// The room's request is of this trace.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Traced(pub(crate) Trace);
 
 /// Rooms have said something.
 #[derive(Message)]
@@ -78,9 +84,17 @@ pub(crate) struct Said {
 }
 
 impl RoomActor {
-    pub(crate) fn new(life: LifeId, key: RoomKey, room: Room<Witness>, ear: Rc<Ear>) -> Self {
+    pub(crate) fn new(
+        life: LifeId,
+        key: RoomKey,
+        trace: Option<Trace>,
+        room: Room<Witness>,
+        ear: Rc<Ear>,
+    ) -> Self {
         let span = tracing::enabled!(tracing::Level::DEBUG).then(|| {
-            Box::new(tracing::debug_span!("room", %key, role = %room.role(), life = life.0))
+            let trace = trace.map(tracing::field::display);
+            let role = room.role();
+            Box::new(tracing::debug_span!("room", %key, %role, life = life.0, trace))
         });
         RoomActor {
             life,
@@ -104,6 +118,16 @@ impl Handler<Tell> for RoomActor {
         self.told(tell.first, ctx);
         for event in tell.rest {
             self.told(event, ctx);
+        }
+    }
+}
+
+impl Handler<Traced> for RoomActor {
+    type Result = ();
+
+    fn handle(&mut self, Traced(trace): Traced, _: &mut Context<Self>) {
+        if let Some(span) = &self.span {
+            span.record("trace", tracing::field::display(trace));
         }
     }
 }

@@ -1,11 +1,47 @@
-//! Counters of a node: written by its threads, read by whoever asks.
+//! Counters of a node: written by its threads, read by whoever asks, at any time and without asking
+//! any of them: so they can be read while one of the threads is stuck.
 
+use super::meter::Meters;
+use super::queue::{Oldest, Queue};
+use super::tally::Tally;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Monotone counters, all relaxed: they count, they order nothing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Stats {
+    /// Rooms by state, end and time.
+    pub rooms: Tally,
+    /// Bytes by peer, and how long pieces took.
+    pub meters: Meters,
+    /// What waits on each lane.
+    pub lanes: Box<[Arc<Queue>]>,
+    /// What waits for sockets on each shard's own thread.
+    pub homes: Box<[Arc<Queue>]>,
+    /// Of each shard.
+    pub oldest: Box<[Oldest]>,
+    /// Rooms that are quarantined now.
+    pub quarantined_now: AtomicU64,
+    /// Their pages.
+    pub quarantined_pages: AtomicU64,
+    /// Claims that wait for a peer's credit now.
+    pub claims_waiting: AtomicU64,
+    /// Claims that ever waited for a peer's credit.
+    pub claims_waited: AtomicU64,
+    /// Starts that waited for room.
+    pub start_waited: AtomicU64,
+    /// Starts of a batch that were refused for want of room.
+    pub start_full: AtomicU64,
+    /// `reserve` calls that waited for the room's own window.
+    pub reserve_waited_window: AtomicU64,
+    /// `reserve` calls that waited for the lanes.
+    pub reserve_waited_jobs: AtomicU64,
+    /// `try_reserve` calls that found the room's own window full.
+    pub reserve_full_window: AtomicU64,
+    /// `try_reserve` calls that found the lanes full.
+    pub reserve_full_jobs: AtomicU64,
+    /// Frames of a session that had come before.
+    pub duplicate_frames: AtomicU64,
     /// Bytes that lanes copied (or read for checksums).
     pub copied_bytes: AtomicU64,
     /// Rooms admitted.
@@ -54,6 +90,12 @@ pub struct Stats {
     pub greetings_put_out: AtomicU64,
 }
 
+impl Default for Stats {
+    fn default() -> Self {
+        Stats::new(1, 1)
+    }
+}
+
 /// A reading of [`Stats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // The same names as in `Stats`.
@@ -81,9 +123,55 @@ pub struct Counts {
     pub transports_lost: u64,
     pub greetings_refused: u64,
     pub greetings_put_out: u64,
+    pub duplicate_frames: u64,
 }
 
 impl Stats {
+    /// Of a node with so many shards and lanes.
+    pub fn new(shards: usize, lanes: usize) -> Self {
+        Stats {
+            rooms: Tally::default(),
+            meters: Meters::default(),
+            lanes: (0..lanes).map(|_| Arc::default()).collect(),
+            homes: (0..shards).map(|_| Arc::default()).collect(),
+            oldest: (0..shards).map(|_| Oldest::default()).collect(),
+            quarantined_now: Default::default(),
+            quarantined_pages: Default::default(),
+            claims_waiting: Default::default(),
+            claims_waited: Default::default(),
+            start_waited: Default::default(),
+            start_full: Default::default(),
+            reserve_waited_window: Default::default(),
+            reserve_waited_jobs: Default::default(),
+            reserve_full_window: Default::default(),
+            reserve_full_jobs: Default::default(),
+            duplicate_frames: Default::default(),
+            copied_bytes: Default::default(),
+            started: Default::default(),
+            done: Default::default(),
+            aborted: Default::default(),
+            refused_jobs: Default::default(),
+            received_bytes: Default::default(),
+            late_bytes: Default::default(),
+            late_frames: Default::default(),
+            void_frames: Default::default(),
+            corrupt_frames: Default::default(),
+            stale_messages: Default::default(),
+            stale_events: Default::default(),
+            repeated_chunks: Default::default(),
+            claims_refused: Default::default(),
+            quarantined: Default::default(),
+            panicked: Default::default(),
+            stray_witnesses: Default::default(),
+            overwritten_words: Default::default(),
+            sessions_opened: Default::default(),
+            sessions_resumed: Default::default(),
+            transports_lost: Default::default(),
+            greetings_refused: Default::default(),
+            greetings_put_out: Default::default(),
+        }
+    }
+
     /// All counters now.
     pub fn read(&self) -> Counts {
         let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
@@ -111,10 +199,12 @@ impl Stats {
             transports_lost: get(&self.transports_lost),
             greetings_refused: get(&self.greetings_refused),
             greetings_put_out: get(&self.greetings_put_out),
+            duplicate_frames: get(&self.duplicate_frames),
         }
     }
 
-    pub(crate) fn add(&self, counter: &AtomicU64) {
+    /// Adds one to one of them.
+    pub fn add(&self, counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -163,7 +163,7 @@ impl Runtime {
                 nonce: random(),
             },
             gates: GateTable::new(config.limits.gates),
-            stats: Arc::new(Stats::default()),
+            stats: Arc::new(Stats::new(config.shard_count(), config.lanes)),
             recorder: Recorder::new(config.shard_count(), config.recorder, started),
             rooms: Arc::new(Semaphore::new(
                 config.limits.rooms.min(Semaphore::MAX_PERMITS),
@@ -571,7 +571,7 @@ impl Threads {
 
     fn start_lane(&mut self, node: &Arc<NodeShared>, config: &NodeConfig) {
         let arbiter = Arbiter::new();
-        let stats = Arc::clone(&node.stats);
+        let (stats, nth) = (Arc::clone(&node.stats), self.lanes.len());
         let jobs = lane_capacity(node, config.lanes);
         let lane = u16::try_from(self.lanes.len()).unwrap_or(u16::MAX);
         let scribe = node.recorder.part(Part::Lane(lane));
@@ -580,7 +580,7 @@ impl Threads {
         #[cfg(not(feature = "plant"))]
         let _ = config;
         let addr = Lane::start_in_arbiter(&arbiter.handle(), move |_| {
-            let lane = Lane::new(jobs, stats, scribe);
+            let lane = Lane::new(jobs, stats, nth, scribe);
             #[cfg(feature = "plant")]
             crate::copy::plant::put_brake(brake);
             #[cfg(feature = "plant")]
@@ -644,13 +644,13 @@ impl Threads {
     ) -> Addr<Shard> {
         let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
         let scribe = node.recorder.shard(self.shards.len());
-        let node = Arc::clone(node);
+        let (node, nth) = (Arc::clone(node), self.shards.len());
         #[cfg(feature = "plant")]
         let watched = crate::copy::plant::Watched::new(config.brake.clone(), config.plant);
         #[cfg(not(feature = "plant"))]
         let _ = config;
         let addr = Shard::start_in_arbiter(&arbiter, move |_| {
-            let shard = Shard::new(node, lanes, inbox, scribe);
+            let shard = Shard::new(node, nth, lanes, inbox, scribe);
             #[cfg(feature = "plant")]
             let shard = shard.watched(watched);
             shard

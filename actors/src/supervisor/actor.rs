@@ -13,10 +13,10 @@ use super::timers::{Clock, Running, Timers, Wakeup};
 use crate::copy::actor::{Lane, LaneWork};
 use crate::copy::job::{Job, Place};
 use crate::copy::sum::{SumJob, SumReply, SumSection};
-use crate::fabric::PeerRoute;
 use crate::fabric::local::LocalRoute;
 use crate::fabric::shm::{ShmClaim, Way};
 use crate::fabric::tcp::{NewJob, TcpRoute};
+use crate::fabric::{Fabric, PeerRoute};
 use crate::handle::{Back, ChunkBack};
 use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, RoomKey, Tick};
 use crate::limits::Deadlines;
@@ -26,19 +26,22 @@ use crate::memory::{
     Withdrawn, Witness,
 };
 use crate::peer::actor::{Command, Commands, FromPeer, OpenRequest, PeerActor};
-use crate::peer::message::{Body, Claim, ClaimTag, Part, Section};
+use crate::peer::message::{Body, Claim, ClaimTag, Part, Section, Trace};
 use crate::reason::Reason;
 use crate::record::{GateIs, Scribe};
-use crate::room::actor::{Ear, Listen, RoomActor, Said, Tell};
+use crate::room::actor::{Ear, Listen, RoomActor, Said, Tell, Traced};
 use crate::room::event::{Event, JobEnd, JobSpec, Timer};
-use crate::room::{Outcome, Quiescence};
+use crate::room::{Outcome, Quiescence, StateName};
 use crate::runtime::later::later;
+use crate::runtime::meter::Meter;
+use crate::runtime::queue;
 use crate::runtime::shared::NodeShared;
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult};
 use kvroom_kernels::coverage::Rect;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -109,6 +112,8 @@ impl std::fmt::Debug for Inbound {
 /// A shard.
 pub struct Shard {
     node: Arc<NodeShared>,
+    /// Which of the node's shards it is.
+    nth: usize,
     core: ShardCore<Lent, Witness, Box<Attached>>,
     actors: usize,
     /// Where its rooms speak.
@@ -138,6 +143,10 @@ pub struct Shard {
     when_empty: Vec<oneshot::Sender<()>>,
     /// Where to write for claims of peers that share memory; from a claim's arrival to its end.
     places: HashMap<(PeerRef, ClaimNo), Arc<ShmClaim>>,
+    /// Trace contexts that came with claims; from a claim's arrival to its end.
+    traces: HashMap<(PeerRef, ClaimNo), Trace>,
+    /// Lives that passed their drain deadline, by when they did.
+    quarantined: BTreeMap<(Tick, LifeId), Quarantined>,
     /// Gates that were closed with somebody inside.
     stuck_gates: Vec<(LifeId, LegNo)>,
     looking: bool,
@@ -152,8 +161,17 @@ pub(super) enum Road {
     Tcp(TcpRoute),
 }
 
+/// What a life counts for while it is quarantined.
+#[derive(Default)]
+struct Quarantined {
+    pages: u64,
+    /// Of its peers.
+    meters: Vec<Arc<Meter>>,
+}
+
 struct PeerLink {
     addr: Addr<PeerActor>,
+    meter: Arc<Meter>,
     /// `None` while there is no session over shared memory: what it maps is not kept for a peer that
     /// may never come back.
     route: Option<PeerRoute>,
@@ -236,6 +254,7 @@ pub(crate) struct ShardPeer {
     pub(crate) peer: PeerRef,
     pub(crate) addr: Addr<PeerActor>,
     pub(crate) route: PeerRoute,
+    pub(crate) meter: Arc<Meter>,
 }
 
 #[derive(Message)]
@@ -258,8 +277,10 @@ struct Alarm {
 struct LookAgain;
 
 impl Shard {
+    /// The `nth` shard of its node.
     pub(crate) fn new(
         node: Arc<NodeShared>,
+        nth: usize,
         lanes: Vec<Addr<Lane>>,
         inbox: Inbox,
         scribe: Scribe,
@@ -267,6 +288,7 @@ impl Shard {
         Shard {
             core: ShardCore::new(CoreLimits::from(&node.limits)),
             node,
+            nth,
             actors: 0,
             ear: None,
             heard: Vec::new(),
@@ -286,6 +308,8 @@ impl Shard {
             scratch: Vec::new(),
             when_empty: Vec::new(),
             places: HashMap::new(),
+            traces: HashMap::new(),
+            quarantined: BTreeMap::new(),
             stuck_gates: Vec::new(),
             looking: false,
             scribe,
@@ -330,8 +354,17 @@ impl Shard {
     }
 
     /// Ends the rooms that are live now, and counts them: a room that starts later is not meant.
-    pub fn abort_where(&mut self, which: Which, reason: Reason, ctx: &mut Context<Self>) -> usize {
-        let told = self.core.matching(&which);
+    /// `asked` is when the caller asked for it.
+    pub fn abort_where(
+        &mut self,
+        which: Which,
+        reason: Reason,
+        asked: Tick,
+        ctx: &mut Context<Self>,
+    ) -> usize {
+        let told = (self.core.live(&which))
+            .map(|(_, life)| life.attached().shared.abort_asked(asked))
+            .count();
         self.input(Input::AbortWhere { which, reason }, ctx);
         told
     }
@@ -344,7 +377,7 @@ impl Shard {
         };
         let lives = self.core.lives().filter(|(_, life)| holds(life));
         let lives = lives.map(|(life, _)| life).collect();
-        self.abort_where(Which::Lives(lives), reason, ctx)
+        self.abort_where(Which::Lives(lives), reason, self.now(), ctx)
     }
 
     fn inbound(&mut self, message: Inbound, ctx: &mut Context<Self>) {
@@ -372,10 +405,17 @@ impl Shard {
         let mut out = std::mem::take(&mut self.scratch);
         let mut next = Some(input);
         while let Some(input) = next {
+            let about = match &input {
+                Input::RoomSaid { life, .. } | Input::Timer { life, .. } => Some(*life),
+                _ => None,
+            };
             let begun = self.begun(&input);
             self.core.handle(input, &mut out);
             self.record_start(begun, &out);
             for output in out.drain(..) {
+                if let (Output::Count(Counter::Quarantined), Some(life)) = (&output, about) {
+                    self.quarantine(life);
+                }
                 self.output(output, ctx);
             }
             next = self.follow_up.pop_front();
@@ -458,12 +498,15 @@ impl Shard {
     fn output(&mut self, output: RealOutput, ctx: &mut Context<Self>) {
         match output {
             Output::Spawn { life, room } => {
-                let Some(key) = self.core.life(life).map(|l| l.key()) else {
+                let Some((key, trace)) = (self.core.life(life))
+                    .map(|l| (l.key(), l.attached().trace.as_deref().copied()))
+                else {
                     return;
                 };
+                self.node.stats.rooms.started(room.role());
                 let scribe = &self.scribe;
                 let ear = (self.ear).get_or_insert_with(|| Ear::new(ctx.address(), scribe.clone()));
-                let actor = RoomActor::new(life, key, room, Rc::clone(ear)).start();
+                let actor = RoomActor::new(life, key, trace, room, Rc::clone(ear)).start();
                 self.actors += 1;
                 self.node.stats.add(&self.node.stats.started);
                 if let Some(attached) = self.core.attached(life) {
@@ -485,6 +528,11 @@ impl Shard {
                 }
             }
             Output::ToRoom { life, event } => {
+                if !self.traces.is_empty()
+                    && let Event::Bind { leg, .. } = &event
+                {
+                    self.trace(life, *leg);
+                }
                 self.record_bind(life, &event);
                 self.tell_room(life, event);
             }
@@ -496,6 +544,9 @@ impl Shard {
             Output::ToPeer { peer, body } => self.command(peer, Command::Say(body)),
             Output::ClaimEnded { peer, number } => {
                 self.places.remove(&(peer, number));
+                if !self.traces.is_empty() {
+                    self.traces.remove(&(peer, number));
+                }
                 self.command(peer, Command::ClaimEnded(number));
             }
             Output::Post {
@@ -534,7 +585,10 @@ impl Shard {
                 attached,
             } => {
                 // In one turn a life can end and leave the tables: then it is published here.
-                if let Some(outcome) = outcome {
+                if let Some(outcome) = outcome
+                    && attached.shared.outcome().is_none()
+                {
+                    self.ended(&attached, &outcome);
                     attached.shared.publish(outcome);
                 }
                 self.give_back(life, leases, proof, *attached);
@@ -568,8 +622,74 @@ impl Shard {
             Outcome::Aborted(_) => &stats.aborted,
         });
         if let Some(l) = self.core.life(life) {
-            tracing::debug!(room = %l.key(), role = %l.role(), %outcome, "room ended");
+            let trace = l.attached().trace.as_deref();
+            tracing::debug!(room = %l.key(), role = %l.role(), trace = trace.map(tracing::field::display), %outcome, "room ended");
+            if l.attached().shared.outcome().is_none() {
+                self.ended(l.attached(), &outcome);
+            }
             l.attached().shared.publish(outcome);
+        }
+    }
+
+    /// Counts an end that is about to be told.
+    fn ended(&self, attached: &Attached, outcome: &Outcome) {
+        let (now, shared) = (self.now(), &attached.shared);
+        let asked = shared.abort_began();
+        let rooms = &self.node.stats.rooms;
+        rooms.ended(attached.role(), outcome, attached.since, asked, now);
+        if matches!(outcome, Outcome::Aborted(_)) {
+            // Nobody here asked for it: then it begins when it is known.
+            shared.abort_asked(now);
+        }
+    }
+
+    /// A life passed its drain deadline.
+    fn quarantine(&mut self, life: LifeId) {
+        let now = self.now();
+        let Some(l) = self.core.life_mut(life) else {
+            return;
+        };
+        let pages = l.pages();
+        l.attached_mut().quarantined = Some(now);
+        let open = l.legs().iter().filter(|leg| !leg.closed);
+        let meters: Vec<_> = (open.filter_map(|leg| self.peers.get(&leg.peer)))
+            .map(|link| Arc::clone(&link.meter))
+            .collect();
+        meters.iter().for_each(|meter| meter.quarantined(pages));
+        let stats = &self.node.stats;
+        stats.quarantined_now.fetch_add(1, Ordering::Relaxed);
+        stats.quarantined_pages.fetch_add(pages, Ordering::Relaxed);
+        self.quarantined
+            .insert((now, life), Quarantined { pages, meters });
+        self.tell_oldest();
+    }
+
+    fn tell_oldest(&self) {
+        if let Some(oldest) = self.node.stats.oldest.get(self.nth) {
+            oldest.set(
+                self.quarantined
+                    .first_key_value()
+                    .map(|((since, _), _)| *since),
+            );
+        }
+    }
+
+    /// A leg is bound to a claim that came with a trace context: the room is of that trace.
+    fn trace(&mut self, life: LifeId, leg: LegNo) {
+        let Some(l) = self.core.life_mut(life) else {
+            return;
+        };
+        let claim = l.legs().get(usize::from(leg.0)).and_then(|record| {
+            let number = record.claim?.id.number;
+            self.traces.get(&(record.peer, number))
+        });
+        if let Some(trace) = claim {
+            let attached = l.attached_mut();
+            attached.trace.get_or_insert_with(|| Box::new(*trace));
+            if let Some(room) = &attached.actor {
+                // In front of the event: within this thread, in order.
+                room.do_send(Traced(*trace));
+            }
         }
     }
 
@@ -801,8 +921,22 @@ impl Shard {
             all.pieces += landed.pieces;
             all.bytes += landed.bytes;
         }
+        self.count_landed(life, leg, landed.bytes);
         self.follow_up
             .push_back(Input::GateClosed { life, leg, witness });
+    }
+
+    /// What a peer wrote by itself is known when its gate is closed; what this node's lanes read from
+    /// sockets they have counted.
+    fn count_landed(&self, life: LifeId, leg: LegNo, bytes: u64) {
+        let leg = (self.core.life(life)).and_then(|l| l.legs().get(usize::from(leg.0)));
+        if let Some(link) = leg.and_then(|leg| self.peers.get(&leg.peer)) {
+            // Only memory that is shared is let go of before the peer is.
+            let fabric = link.route.as_ref().map_or(Fabric::Shm, PeerRoute::fabric);
+            if fabric != Fabric::Tcp {
+                link.meter.received(fabric, bytes);
+            }
+        }
     }
 
     fn gate(&mut self, life: LifeId, leg: LegNo) -> Option<&mut Gate> {
@@ -835,7 +969,9 @@ impl Shard {
         self.record_job(id, job, lane, built.as_ref());
         match (built, self.lanes.get(lane)) {
             (Some((Road::Copy(way), job, true)), _) => {
+                let meter = job.meter;
                 let job = Job::over(job.ticket, way, job.layout, job.place, job.checksum);
+                let job = job.metered(meter);
                 if let Some(back) = self.small.copy(job, &self.node.stats) {
                     let over = self.job_over(back);
                     self.follow_up.push_back(over);
@@ -844,10 +980,13 @@ impl Shard {
             // Bounded by `Limits::jobs_per_lane`: a slot is taken before a chunk is pushed, and no lane
             // gets more than one part of it.
             (Some((Road::Copy(way), job, _)), Some(_)) => {
-                let class = job.class;
+                let (class, meter) = (job.class, job.meter);
                 let job = Job::over(job.ticket, way, job.layout, job.place, job.checksum);
-                let lanes = self.lanes.iter().cycle().skip(lane);
-                for (part, lane) in job.split(self.lanes.len()).into_iter().zip(lanes) {
+                let job = job.metered(meter);
+                let queues = self.node.stats.lanes.iter();
+                let lanes = self.lanes.iter().zip(queues).cycle().skip(lane);
+                for (part, (lane, queue)) in job.split(self.lanes.len()).into_iter().zip(lanes) {
+                    let part = part.queued(queue::Place::take(queue));
                     lane.do_send(LaneWork::Copy(class, Box::new(part)));
                 }
             }
@@ -900,7 +1039,9 @@ impl Shard {
                 to: 0..1,
             },
         };
-        let road = match self.peers.get(&peer)?.route.as_ref()? {
+        let link = self.peers.get(&peer)?;
+        let meter = Some(Arc::clone(&link.meter));
+        let road = match link.route.as_ref()? {
             PeerRoute::Local(gates) => {
                 Road::Copy(Way::Local(LocalRoute::new(Arc::clone(gates), gate, number)))
             }
@@ -928,6 +1069,8 @@ impl Shard {
             claim: number,
             gate,
             checksum,
+            meter,
+            queued: None,
         };
         Some((road, job, here))
     }
@@ -1082,6 +1225,7 @@ impl Shard {
     ) {
         self.actors -= usize::from(attached.actor.is_some());
         self.timers.clear_all(life, &mut attached.armed);
+        self.gone(life, &attached);
         let landed = match attached.role {
             AttachedRole::Receiver { landed, .. } => landed,
             AttachedRole::Sender { .. } => crate::handle::Landed::default(),
@@ -1101,6 +1245,41 @@ impl Shard {
             proofs,
             landed,
         });
+    }
+}
+
+impl Shard {
+    /// Counts a life that is over.
+    fn gone(&mut self, life: LifeId, attached: &Attached) {
+        let stats = &self.node.stats;
+        stats.rooms.gone(attached.role(), attached.state);
+        if let Some(began) = attached.shared.abort_began()
+            && matches!(attached.shared.outcome(), Some(Outcome::Aborted(_)))
+        {
+            stats.rooms.reusable(began, self.now());
+        }
+        if let Some(since) = attached.quarantined
+            && let Some(was) = self.quarantined.remove(&(since, life))
+        {
+            let pages = was.pages;
+            was.meters.iter().for_each(|meter| meter.released(pages));
+            stats.quarantined_now.fetch_sub(1, Ordering::Relaxed);
+            stats.quarantined_pages.fetch_sub(pages, Ordering::Relaxed);
+            self.tell_oldest();
+        }
+    }
+
+    /// A room is in this state now.
+    fn stepped(&mut self, life: LifeId, state: StateName) {
+        if let Some(l) = self.core.life_mut(life)
+            && l.state() != state
+        {
+            let (role, before) = (l.role(), l.state());
+            let attached = l.attached_mut();
+            attached.state = state;
+            attached.shared.set_state(state);
+            self.node.stats.rooms.moved(role, before, state);
+        }
     }
 }
 
@@ -1183,18 +1362,17 @@ impl Handler<Listen> for Shard {
         for Said { life, told } in heard.drain(..) {
             let input = match told {
                 Some((state, effects)) => {
-                    if let Some(l) = self.core.life(life)
-                        && l.state() != state
-                    {
-                        l.attached().shared.set_state(state);
-                    }
+                    self.stepped(life, state);
                     Input::RoomSaid {
                         life,
                         state,
                         effects,
                     }
                 }
-                None => Input::RoomPanicked { life },
+                None => {
+                    self.stepped(life, StateName::Draining);
+                    Input::RoomPanicked { life }
+                }
             };
             self.input(input, ctx);
         }
@@ -1213,9 +1391,17 @@ impl Handler<PeerSays> for Shard {
         let PeerSays { peer, mut items } = says;
         for item in items.drain(..) {
             let input = match item {
-                FromPeer::Claim { offer, terms, shm } => {
+                FromPeer::Claim {
+                    offer,
+                    terms,
+                    shm,
+                    trace,
+                } => {
                     if let Some(shm) = shm {
                         self.places.insert((peer, offer.tag.id.number), shm);
+                    }
+                    if let Some(trace) = trace {
+                        self.traces.insert((peer, offer.tag.id.number), trace);
                     }
                     Input::Claim { peer, offer, terms }
                 }
@@ -1284,6 +1470,7 @@ impl Handler<ShardPeer> for Shard {
             up.peer,
             PeerLink {
                 addr: up.addr,
+                meter: up.meter,
                 route: Some(up.route),
             },
         );
@@ -1309,6 +1496,8 @@ impl Handler<PeerGone> for Shard {
         // Claims that waited for their room went without a word.
         let core = &self.core;
         self.places
+            .retain(|(peer, number), _| *peer != gone.peer || core.serves(*peer, *number));
+        self.traces
             .retain(|(peer, number), _| *peer != gone.peer || core.serves(*peer, *number));
         if gone.for_good {
             self.peers.remove(&gone.peer);

@@ -7,6 +7,7 @@ use crate::ids::{PoolId, RoomKey, Tick};
 use crate::memory::{CancelFlag, Closing, Lease, OpenGate, Witness};
 use crate::peer::message::{AuxRow, Part, Trace};
 use crate::room::actor::RoomActor;
+use crate::room::{Role, StateName};
 use crate::supervisor::timers::Armed;
 use actix::Addr;
 use std::sync::Arc;
@@ -110,6 +111,12 @@ pub struct Attached {
     pub(crate) armed: Armed,
     /// The room's own deadline, if it has one.
     pub(crate) deadline: Option<Duration>,
+    /// The room's state, as last counted.
+    pub(crate) state: StateName,
+    /// When it passed its drain deadline, if it did.
+    pub(crate) quarantined: Option<Tick>,
+    /// The trace context of its request. Boxed: few rooms have one.
+    pub(crate) trace: Option<Box<Trace>>,
     pub(crate) role: AttachedRole,
 }
 
@@ -165,6 +172,9 @@ impl Attached {
             actor: None,
             armed: Armed::default(),
             deadline,
+            state: StateName::Registered,
+            quarantined: None,
+            trace: None,
             role,
         }
     }
@@ -180,6 +190,7 @@ impl Attached {
         draft: Draft,
     ) -> Self {
         let gates = draft.parts.iter().map(|_| Gate::None).collect();
+        let trace = draft.trace.map(Box::new);
         let landed = Landed {
             wanted: draft.wanted,
             ..Landed::default()
@@ -199,7 +210,17 @@ impl Attached {
             actor: None,
             armed: Armed::default(),
             deadline,
+            state: StateName::Registered,
+            quarantined: None,
+            trace,
             role,
+        }
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        match self.role {
+            AttachedRole::Sender { .. } => Role::Sender,
+            AttachedRole::Receiver { .. } => Role::Receiver,
         }
     }
 }

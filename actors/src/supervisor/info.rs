@@ -5,6 +5,7 @@ use super::attached::{Attached, AttachedRole, Gate, Lent};
 use super::core::Life;
 use crate::ids::{PeerRef, RoomKey};
 use crate::memory::Witness;
+use crate::peer::message::Trace;
 use crate::room::{Outcome, Role, StateName};
 use std::time::Duration;
 
@@ -33,6 +34,9 @@ pub struct RoomInfo {
     pub quarantined: bool,
     /// Why its memory is still held, if its outcome is known.
     pub held_because: Option<String>,
+    /// The trace context of its request: the receiver's own, or what came with a sender's first claim
+    /// that has one.
+    pub trace: Option<Trace>,
 }
 
 /// A claim that waits for a local `send`.
@@ -111,6 +115,7 @@ impl Shard {
             age: self.now().since(l.attached().since),
             quarantined: l.is_quarantined(),
             held_because: l.outcome().map(|_| why_held(l)),
+            trace: l.attached().trace.as_deref().copied(),
         }
     }
 

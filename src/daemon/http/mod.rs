@@ -127,6 +127,8 @@ fn routes() -> Routes {
 
 fn router(app: App, guard: Guard) -> Router {
     let (router, document) = routes().split_for_parts();
+    app.requests().know(document.paths.paths.keys().cloned());
+    let count = axum::middleware::from_fn_with_state(app.clone(), super::metrics::count);
     let document = serde_json::to_vec(&document::complete(document)).unwrap_or_default();
     let document: Arc<[u8]> = document.into();
     let kind = [(header::CONTENT_TYPE, "application/json")];
@@ -143,6 +145,7 @@ fn router(app: App, guard: Guard) -> Router {
         ))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(axum::middleware::from_fn(guard::log))
+        .layer(count)
         .with_state(app)
 }
 

@@ -17,7 +17,6 @@ mod request;
 mod routes;
 mod start;
 mod table;
-mod trace;
 mod view;
 mod wait;
 

@@ -5,9 +5,9 @@ use super::request::{
     From, MAX_DEADLINE_MS, MAX_TAG, Pages, StartReceive, StartRoom, StartSend, Urgency,
 };
 use super::table::Handle;
-use super::trace;
 use crate::daemon::http::Problem;
 use crate::daemon::pools::Pools;
+use crate::daemon::trace;
 use kvroom::{
     Class, LeaseError, Node, Peer, ReceiveBuilder, RoomId, SendBuilder, StartError, WriteLease,
 };

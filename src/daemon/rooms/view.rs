@@ -45,7 +45,8 @@ pub(crate) struct Room {
     pub(crate) held_because: Option<String>,
     /// Chunks, of a room that sends.
     pub(crate) chunks: Option<Chunks>,
-    /// The trace context that it was started with.
+    /// The trace context that it was started with; of a room that sends and was started without one,
+    /// while it holds memory, the ids that came with a claim for it.
     pub(crate) traceparent: Option<String>,
     /// Its slot on the status page; null without a page, or if all slots were taken.
     pub(crate) status_slot: Option<u32>,

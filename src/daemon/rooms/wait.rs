@@ -40,6 +40,10 @@ pub(super) async fn complete(rooms: &Rooms, node: &Node, shown: &mut [Room]) {
                 room.legs = legs(&info);
                 room.quarantined = info.quarantined;
                 room.held_because = info.held_because;
+                if room.traceparent.is_none() {
+                    // A claim came with it.
+                    room.traceparent = info.trace.as_ref().map(crate::daemon::trace::show);
+                }
                 if room.role == RoleName::Send && room.peers != info.peers && !info.peers.is_empty()
                 {
                     room.peers.clone_from(&info.peers);

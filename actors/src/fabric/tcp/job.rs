@@ -16,6 +16,8 @@ use crate::copy::schedule::{Class, Work};
 use crate::ids::{ClaimNo, LifeId};
 use crate::limits::UNIT;
 use crate::memory::{MAX_RANGES, PoolRange, Ticket};
+use crate::runtime::meter::Meter;
+use crate::runtime::queue;
 use kvroom_kernels::layout::PoolLayout;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -33,6 +35,10 @@ pub(crate) struct NewJob {
     pub(crate) gate: u32,
     /// Whether the source is summed at the end.
     pub(crate) checksum: bool,
+    /// The peer's; a route has its own.
+    pub(crate) meter: Option<Arc<Meter>>,
+    /// Its place in a route's queue.
+    pub(crate) queued: Option<queue::Place>,
 }
 
 impl NewJob {
@@ -70,6 +76,8 @@ struct State {
     corrupt: u32,
     queued: bool,
     sum: Option<SourceSum>,
+    /// Given up when the job is over, whatever frames still share it.
+    place: Option<queue::Place>,
 }
 
 /// Bytes of the job's rectangle of cells.
@@ -112,6 +120,7 @@ impl Job {
                 corrupt: 0,
                 queued: false,
                 sum: new.checksum.then(SourceSum::new),
+                place: new.queued,
             }),
         })
     }
@@ -149,6 +158,9 @@ impl Job {
     /// ends where a cell or a unit of a cell does.
     pub(super) fn take(&self, budget: u64, limit: usize) -> (Option<Stretch>, bool) {
         let mut state = self.state.borrow_mut();
+        if let Some(place) = &mut state.place {
+            place.begins();
+        }
         let stretch = if let Some(again) = state.again.pop_front() {
             Some(again)
         } else {
@@ -313,6 +325,7 @@ impl Job {
     pub(super) fn end(&self) {
         let mut state = self.state.borrow_mut();
         let whole = state.acked >= self.bytes;
+        state.place = None;
         let sum = state.sum.take().map_or(0, SourceSum::value);
         let Some(ticket) = state.ticket.take() else {
             return;
@@ -416,6 +429,8 @@ mod tests {
             claim: ClaimNo(1),
             gate: 0,
             checksum: false,
+            meter: None,
+            queued: None,
         });
         let stretch = Stretch {
             position: 0,

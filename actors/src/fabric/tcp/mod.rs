@@ -37,6 +37,7 @@ use super::stream::Detached;
 use crate::copy::schedule::Class;
 use crate::ids::{LifeId, PeerRef};
 use crate::reason::Reason;
+use crate::runtime::queue;
 use crate::runtime::shared::NodeShared;
 use actix::{Actor, Addr, ArbiterHandle};
 use route::{RouteActor, RouteWork};
@@ -79,6 +80,9 @@ pub(crate) struct TcpRoute {
     next: Arc<AtomicUsize>,
     /// Parts for large pieces that have, or had, a connection: whoever dialed says how many.
     used: Arc<AtomicUsize>,
+    node: Arc<NodeShared>,
+    /// The part for small pieces is on the thread of this shard.
+    home: usize,
 }
 
 impl TcpRoute {
@@ -107,6 +111,8 @@ impl TcpRoute {
             large: lanes.iter().take(used).map(part).collect(),
             next: Arc::default(),
             used: Arc::default(),
+            node: Arc::clone(node),
+            home: peer.0 as usize,
         }
     }
 
@@ -126,13 +132,17 @@ impl TcpRoute {
     }
 
     /// A job for it. Bounded by what was admitted, as a lane's.
-    pub(crate) fn post(&self, job: NewJob) {
+    pub(crate) fn post(&self, mut job: NewJob) {
         let used = self.used.load(Ordering::Relaxed).max(1);
         let at = self.next.fetch_add(1, Ordering::Relaxed) % used;
-        let part = match self.large.get(at) {
-            Some(large) if job.bytes() > SMALL && job.class == Class::Bulk => large,
-            _ => &self.small,
+        let (homes, lanes) = (&self.node.stats.homes, &self.node.stats.lanes);
+        let (part, queue) = match self.large.get(at) {
+            Some(large) if job.bytes() > SMALL && job.class == Class::Bulk => {
+                (large, lanes.get(at))
+            }
+            _ => (&self.small, homes.get(self.home % homes.len().max(1))),
         };
+        job.queued = queue.map(queue::Place::take);
         part.do_send(RouteWork::Post(Box::new(job)));
     }
 

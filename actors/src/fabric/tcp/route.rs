@@ -15,10 +15,12 @@ use super::receive::{Border, Came, ReadError, Receiving};
 use super::send::{Sending, Unacked, Wrote};
 use super::{DataConnection, RouteEvent, RouteEvents};
 use crate::copy::schedule::{Class, Config, Scheduler, Turn};
+use crate::fabric::Fabric;
 use crate::fabric::stream::Stream;
 use crate::ids::{LifeId, PeerRef};
 use crate::limits::{MAX_DATA_FRAME, UNIT};
 use crate::reason::{Code, Reason};
+use crate::runtime::meter::Meter;
 use crate::runtime::shared::NodeShared;
 use actix::{Actor, AsyncContext, Context, Handler, Message, WeakAddr};
 use std::cell::{Cell, RefCell};
@@ -64,6 +66,7 @@ pub(super) struct RouteActor {
 /// The state, shared with the connections' tasks of the same thread.
 struct Part {
     peer: PeerRef,
+    meter: Arc<Meter>,
     name: String,
     node: Arc<NodeShared>,
     events: RouteEvents,
@@ -111,6 +114,7 @@ impl RouteActor {
         RouteActor {
             part: Rc::new(RefCell::new(Part {
                 peer,
+                meter: node.stats.meters.of(&name),
                 name,
                 node,
                 events,
@@ -534,6 +538,7 @@ impl Part {
             Fate::Corrupt => &stats.corrupt_frames,
         };
         let by = if fate == Fate::Landed {
+            self.meter.received(Fabric::Tcp, bytes.into());
             u64::from(bytes)
         } else {
             1
@@ -553,7 +558,13 @@ impl Part {
             next += 1;
             let (job, stretch) = (unacked.job, unacked.stretch);
             let then = match ack.fate {
-                Fate::Landed => job.landed(stretch),
+                Fate::Landed => {
+                    self.meter.sent(Fabric::Tcp, stretch.length.into());
+                    if let Some(since) = unacked.since {
+                        self.meter.piece(Fabric::Tcp, since.elapsed());
+                    }
+                    job.landed(stretch)
+                }
                 Fate::Refused => job.refused(),
                 // As this side's trailer said: its job is over, or cannot go on.
                 Fate::Void if unacked.void => Next::Over,

@@ -14,10 +14,12 @@ use super::frame::{Ack, Data, Fate, HEADER, Header, TRAILER, Trailer};
 use super::job::{Job, Stretch};
 use crate::fabric::stream::Stream;
 use crate::memory::{PoolRange, SocketError};
+use crate::runtime::meter::time_some;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::rc::Rc;
+use std::time::Instant;
 use tokio::io::Interest;
 
 /// Stretches of different fates that may wait to be acknowledged. A peer that has more does not read
@@ -37,6 +39,8 @@ pub(super) struct Unacked {
     pub(super) job: Rc<Job>,
     /// Its trailer said so.
     pub(super) void: bool,
+    /// When it was begun, if it is timed.
+    pub(super) since: Option<Instant>,
 }
 
 /// A frame on its way.
@@ -52,6 +56,7 @@ struct Outgoing {
     trailer: [u8; TRAILER],
     /// Bytes of the trailer that the kernel has taken.
     trailed: usize,
+    since: Option<Instant>,
 }
 
 /// See the module.
@@ -116,6 +121,7 @@ impl Sending {
             crc,
             trailer: [0; TRAILER],
             trailed: 0,
+            since: time_some(),
         });
     }
 
@@ -189,6 +195,7 @@ impl Outgoing {
             stretch: self.stretch,
             job: self.job,
             void: self.void,
+            since: self.since,
         }
     }
 

@@ -180,6 +180,8 @@ fn post(from: &Side, lease: &ReadLease, gate: &OpenGate, class: Class, checksum:
         claim: gate.number(),
         gate: gate.slot(),
         checksum,
+        meter: None,
+        queued: None,
     });
     Posted {
         cancel,

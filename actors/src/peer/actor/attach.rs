@@ -273,6 +273,7 @@ impl Handler<Attach> for PeerActor {
                     peer: self.me,
                     addr: me.clone(),
                     route: route.clone(),
+                    meter: Arc::clone(&self.meter),
                 })
             })
             .collect();

@@ -97,7 +97,11 @@ impl PeerActor {
                     self.open_waiting();
                     None
                 }
-                Ok(Received::Duplicate | Received::Nothing) => None,
+                Ok(Received::Duplicate) => {
+                    self.node.stats.add(&self.node.stats.duplicate_frames);
+                    None
+                }
+                Ok(Received::Nothing) => None,
                 Ok(Received::OutOfOrder { expected }) => {
                     let text = format!("frame {expected} is missing");
                     Some(if link.can_resume() {
@@ -173,7 +177,8 @@ impl PeerActor {
                 let (terms, shm) = link.shm_claim(&claim, terms);
                 let (tag, gate, checksum) = (claim.tag, claim.gate, claim.checksum);
                 let deadline_ms = claim.deadline_ms;
-                tracing::debug!(room = %tag.room, peer = self.name, trace = ?claim.trace, "claim arrived");
+                let trace = claim.trace;
+                tracing::debug!(room = %tag.room, peer = self.name, trace = trace.map(tracing::field::display), "claim arrived");
                 let offer = Offer {
                     tag,
                     gate,
@@ -187,6 +192,7 @@ impl PeerActor {
                         offer,
                         terms: terms.map(Arc::new),
                         shm,
+                        trace,
                     },
                 );
             }

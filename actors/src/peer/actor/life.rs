@@ -157,6 +157,7 @@ impl PeerActor {
         drop(link);
         self.waiting_at.clear();
         for request in std::mem::take(&mut self.waiting).into_values() {
+            self.waits_no_more();
             self.not_opened(*request, reason.clone());
         }
         self.tell_shards(&reason);

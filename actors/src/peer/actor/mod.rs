@@ -16,7 +16,7 @@
 //! side's writes (`flush`). `attach` is how sessions and transports begin,
 //! `life` how they end, `clock` when.
 
-use super::message::{Body, Claim};
+use super::message::{Body, Claim, Trace};
 use super::session::Session;
 use super::transport::Transport;
 use super::wire::FrameReader;
@@ -29,6 +29,7 @@ use crate::reason::Reason;
 use crate::record::{PeerIs, Scribe};
 use crate::room::event::LegTerms;
 use crate::runtime::link::RemotePools;
+use crate::runtime::meter::Meter;
 use crate::runtime::shared::NodeShared;
 use crate::runtime::spin;
 use crate::supervisor::actor::{SessionAnswers, SessionSays, Shard};
@@ -87,6 +88,8 @@ pub(crate) enum FromPeer {
         terms: Result<Arc<LegTerms>, Reason>,
         /// Where to write, if the peer shares memory.
         shm: Option<Arc<ShmClaim>>,
+        /// Of the request that it is for.
+        trace: Option<Trace>,
     },
     Body(Body),
 }
@@ -137,6 +140,8 @@ pub(crate) struct PeerActor {
     spare: Vec<Vec<FromPeer>>,
     /// Told when a session is up or gone.
     watch: tokio::sync::watch::Sender<PeerState>,
+    /// Counts what concerns it.
+    meter: Arc<Meter>,
     /// Told how bytes go in a new session.
     fabric: tokio::sync::watch::Sender<Option<Fabric>>,
     /// The peer ended the last session on purpose: this node does not connect to it by itself.
@@ -203,6 +208,7 @@ impl PeerActor {
             scribe: node.recorder.shard(me.0 as usize % shards.len().max(1)),
             clock: Clock::new(&node.deadlines),
             me,
+            meter: node.stats.meters.of(&name),
             node,
             name,
             incarnation,
@@ -231,7 +237,9 @@ impl PeerActor {
             PeerState::Down(why) => (PeerIs::Down, why.as_str()),
         };
         self.scribe.peer(self.me, self.incarnation, is, why);
-        self.watch.send_replace(state);
+        let now = state.clone();
+        let before = self.watch.send_replace(state);
+        self.meter.state(&before, &now);
     }
 
     /// Keeps an answer for a shard until the end of this turn.

@@ -8,6 +8,7 @@ use crate::peer::message::{Body, Claim, ClaimTag};
 use crate::peer::wire;
 use crate::reason::{Code, Reason, Side};
 use crate::supervisor::actor::SessionSays;
+use std::sync::atomic::Ordering;
 
 /// A room's end, or a claim's refusal, that is about what came from the other side.
 fn accusation(body: &Body) -> Option<(ClaimTag, &Reason)> {
@@ -40,6 +41,8 @@ impl PeerActor {
                     self.next_waiting += 1;
                     self.waiting_at.insert((request.life, request.leg), at);
                     self.waiting.insert(at, request);
+                    self.node.stats.add(&self.node.stats.claims_waited);
+                    self.node.stats.add(&self.node.stats.claims_waiting);
                     self.open_waiting();
                 }
                 None => {
@@ -57,6 +60,7 @@ impl PeerActor {
                 if let Some(at) = self.waiting_at.remove(&(life, leg))
                     && let Some(request) = self.waiting.remove(&at)
                 {
+                    self.waits_no_more();
                     self.not_opened(*request, Reason::new(Code::Requested, "withdrawn"));
                 }
             }
@@ -99,8 +103,14 @@ impl PeerActor {
             && let Some((_, request)) = self.waiting.pop_first()
         {
             self.waiting_at.remove(&(request.life, request.leg));
+            self.waits_no_more();
             self.open(*request);
         }
+    }
+
+    pub(super) fn waits_no_more(&self) {
+        let waiting = &self.node.stats.claims_waiting;
+        waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// The number, the gate and the place in the queue: one step.

@@ -368,7 +368,10 @@ impl<L, W, A> ShardCore<L, W, A> {
     }
 
     /// The lives that `which` names and that have no outcome yet.
-    fn live<'a>(&'a self, which: &'a Which) -> impl Iterator<Item = (LifeId, &'a Life<L, W, A>)> {
+    pub(crate) fn live<'a>(
+        &'a self,
+        which: &'a Which,
+    ) -> impl Iterator<Item = (LifeId, &'a Life<L, W, A>)> {
         self.lives().filter(move |(life, l)| {
             l.outcome.is_none()
                 && match which {
