@@ -56,6 +56,14 @@
 
 mod api;
 
+/// Whether a node's parts do their work.
+pub mod health {
+    pub use crate::api::health::{
+        Answer, EntranceState, Part, PartPulse, Pulse, PulseWatch, QuarantinedPages, Still,
+        StillWhy,
+    };
+}
+
 pub use api::{
     Chunk, ChunkBuilder, EarlyClaim, Ended, FinishError, FinishProblem, Node, NodeBuilder,
     NodeStats, Peer, PushError, PushedChunk, ReceiveBuilder, ReceiveRoom, Released, ReserveError,

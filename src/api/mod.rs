@@ -4,6 +4,7 @@ mod batch;
 mod block;
 mod chunk;
 mod error;
+pub(crate) mod health;
 mod node;
 mod receive;
 mod send;

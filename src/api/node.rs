@@ -540,7 +540,13 @@ impl Node {
         &self.runtime
     }
 
-    async fn peer_names(&self) -> HashMap<PeerRef, String> {
+    /// Its pools, those that were retired not among them.
+    pub fn pools(&self) -> Vec<Pool> {
+        let pools = self.shared().pools.borrow();
+        pools.pools.iter().map(|p| p.pool.clone()).collect()
+    }
+
+    pub(super) async fn peer_names(&self) -> HashMap<PeerRef, String> {
         self.runtime
             .peers()
             .await
@@ -550,7 +556,7 @@ impl Node {
     }
 }
 
-async fn ask<T: Send + 'static>(
+pub(super) async fn ask<T: Send + 'static>(
     inbox: &Inbox,
     question: impl FnOnce(&mut Shard) -> T + Send + 'static,
 ) -> Option<T> {
@@ -570,7 +576,7 @@ fn ask_with<T: Send + 'static>(
     Some(answer)
 }
 
-fn name_of(names: &HashMap<PeerRef, String>, peer: PeerRef) -> String {
+pub(super) fn name_of(names: &HashMap<PeerRef, String>, peer: PeerRef) -> String {
     names
         .get(&peer)
         .cloned()

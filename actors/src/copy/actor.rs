@@ -7,6 +7,7 @@ use super::job::Job;
 use super::schedule::{Class, Config, QueueFull, Scheduler, Turn};
 use super::sum::SumJob;
 use crate::ids::LifeId;
+use crate::runtime::pulse::Beat;
 use crate::runtime::stats::Stats;
 use actix::{Actor, AsyncContext, Context, Handler, Message};
 use std::collections::VecDeque;
@@ -25,6 +26,7 @@ pub(crate) struct Lane {
     sums: VecDeque<SumJob>,
     awake: bool,
     stats: Arc<Stats>,
+    beat: Arc<Beat>,
     #[cfg(feature = "plant")]
     plant: Option<super::plant::Plant>,
     #[cfg(feature = "plant")]
@@ -45,13 +47,18 @@ pub(crate) enum LaneWork {
 #[rtype(result = "()")]
 struct Step;
 
+/// Asks whether the lane is there; its beat is told.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct AreYouThere;
+
 /// Hands back everything that waits. Answered when nothing is left.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct Drain;
 
 impl Lane {
-    pub(crate) fn new(jobs: usize, stats: Arc<Stats>) -> Self {
+    pub(crate) fn new(jobs: usize, stats: Arc<Stats>, beat: Arc<Beat>) -> Self {
         let config = Config {
             capacity: jobs,
             ..Config::default()
@@ -61,6 +68,7 @@ impl Lane {
             sums: VecDeque::new(),
             awake: false,
             stats,
+            beat,
             #[cfg(feature = "plant")]
             plant: None,
             #[cfg(feature = "plant")]
@@ -136,6 +144,10 @@ impl Lane {
         }
     }
 
+    fn hold(&self) {
+        self.beat.hold(self.scheduler.len() + self.sums.len());
+    }
+
     fn wake(&mut self, ctx: &mut Context<Self>) {
         if !self.awake {
             self.awake = true;
@@ -166,7 +178,20 @@ impl Handler<LaneWork> for Lane {
                 self.scheduler.cancel(life.0);
             }
         }
+        self.beat.take(1);
+        self.hold();
         self.wake(ctx);
+    }
+}
+
+impl Handler<AreYouThere> for Lane {
+    type Result = ();
+
+    fn handle(&mut self, _: AreYouThere, _: &mut Context<Self>) {
+        self.beat.begin();
+        self.beat.take(1);
+        self.beat.answer();
+        self.beat.end();
     }
 }
 
@@ -174,7 +199,10 @@ impl Handler<Step> for Lane {
     type Result = ();
 
     fn handle(&mut self, _: Step, ctx: &mut Context<Self>) {
+        self.beat.begin();
         self.stretch();
+        self.hold();
+        self.beat.end();
         #[cfg(feature = "plant")]
         {
             let now = std::time::Instant::now();
@@ -204,5 +232,6 @@ impl Handler<Drain> for Lane {
         while let Some(sum) = self.sums.pop_front() {
             drop(sum);
         }
+        self.hold();
     }
 }

@@ -28,6 +28,7 @@ pub(crate) mod link;
 pub mod listen;
 pub mod net;
 mod peers;
+pub mod pulse;
 pub(crate) mod readable;
 pub mod shared;
 pub(crate) mod spin;

@@ -33,6 +33,8 @@ pub(crate) struct NewJob {
     pub(crate) gate: u32,
     /// Whether the source is summed at the end.
     pub(crate) checksum: bool,
+    /// The lane that it is for, if its room is kept to one.
+    pub(crate) lane: Option<u16>,
 }
 
 impl NewJob {
@@ -416,6 +418,7 @@ mod tests {
             claim: ClaimNo(1),
             gate: 0,
             checksum: false,
+            lane: None,
         });
         let stretch = Stretch {
             position: 0,

@@ -128,9 +128,13 @@ impl TcpRoute {
     /// A job for it. Bounded by what was admitted, as a lane's.
     pub(crate) fn post(&self, job: NewJob) {
         let used = self.used.load(Ordering::Relaxed).max(1);
-        let at = self.next.fetch_add(1, Ordering::Relaxed) % used;
+        let at = match job.lane {
+            Some(lane) => usize::from(lane) % used,
+            None => self.next.fetch_add(1, Ordering::Relaxed) % used,
+        };
+        let large = job.bytes() > SMALL && job.class == Class::Bulk;
         let part = match self.large.get(at) {
-            Some(large) if job.bytes() > SMALL && job.class == Class::Bulk => large,
+            Some(part) if large || job.lane.is_some() => part,
             _ => &self.small,
         };
         part.do_send(RouteWork::Post(Box::new(job)));

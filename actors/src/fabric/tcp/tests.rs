@@ -46,6 +46,8 @@ impl TicketSink for Backs {
 
 fn node(net: Net) -> Arc<NodeShared> {
     Arc::new(NodeShared {
+        beats: crate::runtime::pulse::Beats::new(std::time::Instant::now(), 1, 1),
+        doors: Vec::new(),
         name: "node".into(),
         incarnation: Incarnation::default(),
         limits: Limits::default(),
@@ -178,6 +180,7 @@ fn post(from: &Side, lease: &ReadLease, gate: &OpenGate, class: Class, checksum:
         claim: gate.number(),
         gate: gate.slot(),
         checksum,
+        lane: None,
     });
     Posted {
         cancel,
