@@ -11,6 +11,7 @@
 
 use super::node::Node;
 use kvroom_actors::ids::{PeerRef, RoomId};
+use kvroom_actors::limits::Limits;
 use kvroom_actors::runtime::pulse::Beat;
 pub use kvroom_actors::runtime::pulse::{EntranceState, Part, PartPulse};
 use kvroom_actors::runtime::shared::NodeShared;
@@ -213,6 +214,11 @@ impl Node {
     /// in shared memory of this host is not among them.
     pub fn listeners(&self) -> Vec<EntranceState> {
         self.shared().doors.iter().map(|door| door.read()).collect()
+    }
+
+    /// Its limits.
+    pub fn limits(&self) -> &Limits {
+        &self.shared().limits
     }
 
     /// How many shards it has.

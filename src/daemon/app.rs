@@ -1,9 +1,10 @@
 //! What every route has at hand.
 
 use super::config::Config;
+use super::health::{Health, Watched};
 use super::pools::Pools;
 use super::rooms::Rooms;
-use kvroom::Node;
+use kvroom::{LocalHub, Node};
 use std::sync::Arc;
 
 /// The daemon's parts. Clones are the same.
@@ -15,11 +16,19 @@ struct Parts {
     config: Config,
     rooms: Rooms,
     pools: Pools,
+    health: Health,
 }
 
 impl App {
     /// Of this node; starts the tasks of the parts.
-    pub(crate) fn new(node: Node, config: Config) -> App {
+    pub(crate) fn new(node: Node, hub: LocalHub, config: Config) -> App {
+        let watched = Watched {
+            node: node.clone(),
+            hub,
+            shm: true,
+            key: None,
+        };
+        let health = Health::start(watched, config.health.clone());
         let pools = Pools::start(node.clone());
         let rooms = Rooms::start(node.clone(), pools.clone());
         App(Arc::new(Parts {
@@ -27,6 +36,7 @@ impl App {
             config,
             rooms,
             pools,
+            health,
         }))
     }
 
@@ -43,6 +53,11 @@ impl App {
     /// The rooms that were started over HTTP.
     pub(crate) fn rooms(&self) -> &Rooms {
         &self.0.rooms
+    }
+
+    /// Whether all is well.
+    pub(crate) fn health(&self) -> &Health {
+        &self.0.health
     }
 
     /// The pools.

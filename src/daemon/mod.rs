@@ -23,7 +23,7 @@ pub(crate) use app::App;
 pub(crate) use config::Config;
 
 use crate::cli::exit::{Failure, Verdict};
-use kvroom::Node;
+use kvroom::{LocalHub, Node};
 
 /// Serves until a signal says to stop.
 pub(crate) fn run(config: Config) -> Result<Verdict, Failure> {
@@ -37,12 +37,16 @@ pub(crate) fn run(config: Config) -> Result<Verdict, Failure> {
 }
 
 async fn serve(config: Config) -> Result<Verdict, Failure> {
+    let hub = LocalHub::new();
     let node = Node::builder(&config.name)
+        .hub(&hub)
         .start()
         .await
         .map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;
-    let app = App::new(node.clone(), config);
-    http::serve(app).await?;
+    let app = App::new(node.clone(), hub, config);
+    app.health().serving();
+    http::serve(app.clone()).await?;
+    app.health().stop().await;
     let report = node.shutdown().await;
     if report.drained {
         Ok(Verdict::Met)

@@ -1,5 +1,6 @@
 //! The effective configuration of the daemon.
 
+use super::health::HealthSettings;
 use std::net::SocketAddr;
 
 /// Everything that can be set.
@@ -9,6 +10,8 @@ pub(crate) struct Config {
     pub(crate) name: String,
     /// Where HTTP is served.
     pub(crate) http: SocketAddr,
+    /// Health.
+    pub(crate) health: HealthSettings,
 }
 
 impl Default for Config {
@@ -16,6 +19,7 @@ impl Default for Config {
         Config {
             name: format!("kvroom-{}", std::process::id()),
             http: SocketAddr::from(([127, 0, 0, 1], 7480)),
+            health: HealthSettings::default(),
         }
     }
 }
