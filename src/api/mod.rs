@@ -7,6 +7,7 @@ mod error;
 pub(crate) mod health;
 mod node;
 mod receive;
+pub mod record;
 mod send;
 mod stats;
 

@@ -1,11 +1,13 @@
 //! What every route has at hand.
 
 use super::config::Config;
-use super::health::{Health, Watched};
+use super::health::Health;
 use super::pools::Pools;
 use super::rooms::Rooms;
-use kvroom::{LocalHub, Node};
+use kvroom::Node;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// The daemon's parts. Clones are the same.
 #[derive(Clone)]
@@ -14,6 +16,8 @@ pub(crate) struct App(Arc<Parts>);
 struct Parts {
     node: Node,
     config: Config,
+    since: Instant,
+    stopping: watch::Sender<bool>,
     rooms: Rooms,
     pools: Pools,
     health: Health,
@@ -21,19 +25,14 @@ struct Parts {
 
 impl App {
     /// Of this node; starts the tasks of the parts.
-    pub(crate) fn new(node: Node, hub: LocalHub, config: Config) -> App {
-        let watched = Watched {
-            node: node.clone(),
-            hub,
-            shm: true,
-            key: None,
-        };
-        let health = Health::start(watched, config.health.clone());
+    pub(crate) fn new(node: Node, config: Config, health: Health) -> App {
         let pools = Pools::start(node.clone());
-        let rooms = Rooms::start(node.clone(), pools.clone());
+        let rooms = Rooms::start(node.clone(), pools.clone(), &config);
         App(Arc::new(Parts {
             node,
             config,
+            since: Instant::now(),
+            stopping: watch::Sender::new(false),
             rooms,
             pools,
             health,
@@ -48,6 +47,26 @@ impl App {
     /// The effective configuration.
     pub(crate) fn config(&self) -> &Config {
         &self.0.config
+    }
+
+    /// Since when it serves.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.0.since.elapsed()
+    }
+
+    /// Whether it was told to stop: then nothing new is started.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.0.stopping.borrow()
+    }
+
+    /// For who must hear of the stop: true from then on.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.0.stopping.subscribe()
+    }
+
+    /// From now on nothing new is started.
+    pub(crate) fn stop(&self) {
+        self.0.stopping.send_replace(true);
     }
 
     /// The rooms that were started over HTTP.

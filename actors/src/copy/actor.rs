@@ -8,6 +8,7 @@ use super::schedule::{Class, Config, QueueFull, Scheduler, Turn};
 use super::sum::SumJob;
 use crate::ids::LifeId;
 use crate::runtime::pulse::Beat;
+use crate::record::Scribe;
 use crate::runtime::stats::Stats;
 use actix::{Actor, AsyncContext, Context, Handler, Message};
 use std::collections::VecDeque;
@@ -27,6 +28,7 @@ pub(crate) struct Lane {
     awake: bool,
     stats: Arc<Stats>,
     beat: Arc<Beat>,
+    scribe: Scribe,
     #[cfg(feature = "plant")]
     plant: Option<super::plant::Plant>,
     #[cfg(feature = "plant")]
@@ -58,7 +60,7 @@ pub(crate) struct AreYouThere;
 pub(crate) struct Drain;
 
 impl Lane {
-    pub(crate) fn new(jobs: usize, stats: Arc<Stats>, beat: Arc<Beat>) -> Self {
+    pub(crate) fn new(jobs: usize, stats: Arc<Stats>, beat: Arc<Beat>, scribe: Scribe) -> Self {
         let config = Config {
             capacity: jobs,
             ..Config::default()
@@ -69,6 +71,7 @@ impl Lane {
             awake: false,
             stats,
             beat,
+            scribe,
             #[cfg(feature = "plant")]
             plant: None,
             #[cfg(feature = "plant")]
@@ -122,8 +125,11 @@ impl Lane {
                         }
                     }
                     // A panic costs the job, not the lane that all rooms share.
-                    let step = catch_unwind(AssertUnwindSafe(|| job.step(budget)))
-                        .unwrap_or_else(|_| job.broke());
+                    let step =
+                        catch_unwind(AssertUnwindSafe(|| job.step(budget))).unwrap_or_else(|_| {
+                            self.scribe.note("a job of the lane panicked");
+                            job.broke()
+                        });
                     job.tell_news();
                     copied += step.bytes;
                     if step.bytes >= 64 << 10 {
@@ -158,6 +164,14 @@ impl Lane {
 
 impl Actor for Lane {
     type Context = Context<Self>;
+
+    fn started(&mut self, _: &mut Self::Context) {
+        self.scribe.note("the lane starts");
+    }
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        self.scribe.note("the lane stops");
+    }
 }
 
 impl Handler<LaneWork> for Lane {

@@ -17,6 +17,7 @@ use crate::memory::{ClaimNumbers, GateTable, Origin, Pool};
 use crate::peer::actor::GiveUp;
 use crate::peer::hello;
 use crate::reason::{Code, Reason};
+use crate::record::{Part, Recorder};
 use crate::supervisor::actor::{FromInbox, Inbound, Inbox, Shard};
 use crate::supervisor::info::RoomInfo;
 use actix::{Actor, Addr, Arbiter, ArbiterHandle, System};
@@ -168,6 +169,7 @@ impl Runtime {
             },
             gates: GateTable::new(config.limits.gates),
             stats: Arc::new(Stats::default()),
+            recorder: Recorder::new(config.shard_count(), config.recorder, started),
             rooms: Arc::new(Semaphore::new(
                 config.limits.rooms.min(Semaphore::MAX_PERMITS),
             )),
@@ -564,6 +566,7 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
                 knocks,
                 events,
             };
+            node.recorder.part(Part::Node).note("the node serves");
             serve(&state, mail).await;
         }
         state.borrow_mut().close_doors();
@@ -626,6 +629,8 @@ impl Threads {
         let beat = Arc::clone(beat);
         let stats = Arc::clone(&node.stats);
         let jobs = lane_capacity(node, config.lanes);
+        let lane = u16::try_from(self.lanes.len()).unwrap_or(u16::MAX);
+        let scribe = node.recorder.part(Part::Lane(lane));
         #[cfg(feature = "plant")]
         let (plant, brake) = (config.plant, config.brake.clone());
         #[cfg(not(feature = "plant"))]
@@ -634,7 +639,7 @@ impl Threads {
             super::pulse::set_here(Arc::clone(&beat));
             #[cfg(feature = "plant")]
             crate::copy::plant::put_wedge(beat.part());
-            let lane = Lane::new(jobs, stats, beat);
+            let lane = Lane::new(jobs, stats, beat, scribe);
             #[cfg(feature = "plant")]
             crate::copy::plant::put_brake(brake);
             #[cfg(feature = "plant")]
@@ -697,13 +702,14 @@ impl Threads {
         arbiter: ArbiterHandle,
     ) -> Addr<Shard> {
         let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
+        let scribe = node.recorder.shard(self.shards.len());
         let node = Arc::clone(node);
         #[cfg(feature = "plant")]
         let watched = crate::copy::plant::Watched::new(config.brake.clone(), config.plant);
         #[cfg(not(feature = "plant"))]
         let _ = config;
         let addr = Shard::start_in_arbiter(&arbiter, move |_| {
-            let shard = Shard::new(node, lanes, inbox);
+            let shard = Shard::new(node, lanes, inbox, scribe);
             #[cfg(feature = "plant")]
             let shard = shard.watched(watched);
             shard
@@ -714,6 +720,7 @@ impl Threads {
 
     /// Rooms, lanes, routes, sessions, shards: in this order.
     async fn stop(self, node: &NodeShared, inboxes: &[Inbox], state: &Shared) -> StopReport {
+        node.recorder.part(Part::Node).note("the node stops");
         // Whoever waits for room hears that there will be none.
         node.rooms.close();
         node.jobs.close();

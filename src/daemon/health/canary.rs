@@ -15,7 +15,7 @@
 
 use super::Watched;
 use super::judge::{CanarySeen, LastSeen, PATIENCE};
-use super::settings::HealthSettings;
+use crate::daemon::config::HealthSettings;
 use kvroom::health::{Part, PulseWatch};
 use kvroom::{
     Chunk, Class, Deadlines, Fabric, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool,

@@ -22,13 +22,11 @@ mod judge;
 mod ledger;
 mod notify;
 mod report;
-mod settings;
 mod task;
 mod watchdog;
 
-pub(crate) use settings::HealthSettings;
-
 use super::App;
+use super::config::HealthSettings;
 use super::http::Routes;
 use axum::Json;
 use axum::extract::State;
