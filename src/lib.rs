@@ -58,6 +58,15 @@ mod api;
 #[cfg(feature = "program")]
 pub mod recording;
 
+/// Whether a node's parts do their work.
+pub mod health {
+    pub use crate::api::health::{
+        Answer, EntranceState, Part, PartPulse, Pulse, PulseWatch, QuarantinedPages, Still,
+        StillWhy,
+    };
+}
+
+pub use api::record;
 pub use api::{
     Chunk, ChunkBuilder, EarlyClaim, Ended, FinishError, FinishProblem, Node, NodeBuilder,
     NodeStats, Peer, PushError, PushedChunk, ReceiveBuilder, ReceiveRoom, Released, ReserveError,

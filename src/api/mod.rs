@@ -4,6 +4,7 @@ mod batch;
 mod block;
 mod chunk;
 mod error;
+pub(crate) mod health;
 pub mod metrics;
 mod node;
 mod receive;

@@ -614,7 +614,7 @@ impl Node {
     }
 }
 
-async fn ask<T: Send + 'static>(
+pub(super) async fn ask<T: Send + 'static>(
     inbox: &Inbox,
     question: impl FnOnce(&mut Shard) -> T + Send + 'static,
 ) -> Option<T> {
@@ -634,7 +634,7 @@ pub(super) fn ask_with<T: Send + 'static>(
     Some(answer)
 }
 
-fn name_of(names: &HashMap<PeerRef, String>, peer: PeerRef) -> String {
+pub(super) fn name_of(names: &HashMap<PeerRef, String>, peer: PeerRef) -> String {
     names
         .get(&peer)
         .cloned()

@@ -34,6 +34,7 @@ pub struct SendBuilder {
     tag: Option<Arc<str>>,
     deadline: Option<Duration>,
     class: Class,
+    lane: Option<u16>,
 }
 
 /// A prefill room. Dropping it aborts the room.
@@ -62,6 +63,7 @@ impl SendBuilder {
             tag: None,
             deadline: None,
             class: Class::Bulk,
+            lane: None,
         }
     }
 
@@ -95,6 +97,15 @@ impl SendBuilder {
         self
     }
 
+    /// Has everything copied by this lane, counted from 0, and nothing by the room's shard itself: a
+    /// lane that is near the memory, say, or one that is to be tried. Over a network the lane has a
+    /// connection of its own only if there are as many ([`crate::Net::connections`]); if not, it
+    /// shares another lane's. All lanes if not said.
+    pub fn lane(mut self, lane: u16) -> Self {
+        self.lane = Some(lane);
+        self
+    }
+
     /// Starts the room. Waits while the node has as many rooms as it may ([`crate::Limits::rooms`]).
     ///
     /// # Errors
@@ -125,6 +136,12 @@ impl SendBuilder {
                 self.receivers
             )));
         }
+        let lanes = shared_node.beats.lanes.len();
+        if let Some(lane) = self.lane.filter(|lane| usize::from(*lane) >= lanes) {
+            return Err(StartErrorKind::BadRequest(format!(
+                "lane({lane}): the node has {lanes}, counted from 0 (NodeBuilder::lanes)"
+            )));
+        }
         let slots = shared_node.job_slots;
         if usize::from(self.receivers) > slots {
             // `reserve` would wait for ever.
@@ -152,7 +169,8 @@ impl SendBuilder {
             self.class,
             since,
             self.deadline,
-        );
+        )
+        .on_lane(self.lane);
         let role = StartRole::Sender {
             receivers: self.receivers,
         };

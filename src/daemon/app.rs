@@ -3,6 +3,7 @@
 use super::config::Config;
 use super::events::Sampler;
 use super::metrics::Requests;
+use super::health::Health;
 use super::pools::Pools;
 use super::rooms::Rooms;
 use super::status::StatusPage;
@@ -24,11 +25,17 @@ struct Parts {
     pools: Pools,
     sampler: Sampler,
     requests: Requests,
+    health: Health,
 }
 
 impl App {
     /// Of this node; starts the tasks of the parts. The rooms' states go to the page, if there is one.
-    pub(crate) fn new(node: Node, config: Config, page: Option<StatusPage>) -> App {
+    pub(crate) fn new(
+        node: Node,
+        config: Config,
+        health: Health,
+        page: Option<StatusPage>,
+    ) -> App {
         let pools = Pools::start(node.clone());
         let rooms = Rooms::start(node.clone(), pools.clone(), &config, page);
         let sampler = Sampler::start(node.clone(), rooms.clone());
@@ -41,6 +48,7 @@ impl App {
             pools,
             sampler,
             requests: Requests::default(),
+            health,
         }))
     }
 
@@ -82,6 +90,11 @@ impl App {
     /// Requests, counted.
     pub(crate) fn requests(&self) -> &Requests {
         &self.0.requests
+    }
+
+    /// Whether all is well.
+    pub(crate) fn health(&self) -> &Health {
+        &self.0.health
     }
 
     /// The pools.

@@ -32,8 +32,9 @@ pub(crate) use config::{
 
 use crate::cli::exit::{Failure, Verdict};
 use crate::cli::output;
+use health::{Health, Watched};
 use http::Front;
-use kvroom::Node;
+use kvroom::{LocalHub, Node};
 use pools::Opened;
 use serde_json::json;
 use signals::Signals;
@@ -68,12 +69,20 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
         builder = builder.pool(file.pool().clone());
     }
     opened.extend(pools.into_iter().map(|pool| Opened::configured(pool, None)));
-    let node = builder.start().await;
+    let hub = LocalHub::new();
+    let node = builder.hub(&hub).start().await;
     let node = node.map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;
     let (addresses, connect) = (front.addresses(), config.node.connect.clone());
     recording::start(&node, config.recorder.dump_dir.clone());
     let page = status_page(&config, &node)?;
-    let app = App::new(node.clone(), config, page);
+    let watched = Watched {
+        node: node.clone(),
+        hub,
+        shm: config.node.shm,
+        key: crate::cli::node::key(config.node.cluster_key_file.as_deref())?,
+    };
+    let health = Health::start(watched, config.health.clone());
+    let app = App::new(node.clone(), config, health, page);
     for address in connect {
         tokio::spawn(connect_until_there(node.clone(), address.0));
     }
@@ -86,9 +95,11 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
         "event": "ready", "name": node.name(), "pid": std::process::id(),
         "http": addresses, "addresses": node.addresses(),
     }))?;
+    app.health().serving();
     let why = signals.any().await;
     tracing::info!("{why}: nothing new is started, rooms end and drain");
     app.stop();
+    app.health().stop().await;
     // Whoever waits for a room hears of its end, and may look at what is held, until all is drained.
     let report = node.shutdown().await;
     server.end().await;

@@ -7,6 +7,7 @@ use super::job::Job;
 use super::schedule::{Class, Config, QueueFull, Scheduler, Turn};
 use super::sum::SumJob;
 use crate::ids::LifeId;
+use crate::runtime::pulse::Beat;
 use crate::record::Scribe;
 use crate::runtime::stats::Stats;
 use actix::{Actor, AsyncContext, Context, Handler, Message};
@@ -28,6 +29,7 @@ pub(crate) struct Lane {
     stats: Arc<Stats>,
     /// Which of the node's lanes it is.
     nth: usize,
+    beat: Arc<Beat>,
     scribe: Scribe,
     #[cfg(feature = "plant")]
     plant: Option<super::plant::Plant>,
@@ -49,6 +51,11 @@ pub(crate) enum LaneWork {
 #[rtype(result = "()")]
 struct Step;
 
+/// Asks whether the lane is there; its beat is told.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct AreYouThere;
+
 /// Hands back everything that waits. Answered when nothing is left.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -56,7 +63,13 @@ pub(crate) struct Drain;
 
 impl Lane {
     /// The `nth` lane of a node, for so many jobs.
-    pub(crate) fn new(jobs: usize, stats: Arc<Stats>, nth: usize, scribe: Scribe) -> Self {
+    pub(crate) fn new(
+        jobs: usize,
+        stats: Arc<Stats>,
+        nth: usize,
+        beat: Arc<Beat>,
+        scribe: Scribe,
+    ) -> Self {
         let config = Config {
             capacity: jobs,
             ..Config::default()
@@ -67,6 +80,7 @@ impl Lane {
             awake: false,
             stats,
             nth,
+            beat,
             scribe,
             #[cfg(feature = "plant")]
             plant: None,
@@ -149,6 +163,10 @@ impl Lane {
         }
     }
 
+    fn hold(&self) {
+        self.beat.hold(self.scheduler.len() + self.sums.len());
+    }
+
     fn wake(&mut self, ctx: &mut Context<Self>) {
         if !self.awake {
             self.awake = true;
@@ -187,7 +205,20 @@ impl Handler<LaneWork> for Lane {
                 self.scheduler.cancel(life.0);
             }
         }
+        self.beat.take(1);
+        self.hold();
         self.wake(ctx);
+    }
+}
+
+impl Handler<AreYouThere> for Lane {
+    type Result = ();
+
+    fn handle(&mut self, _: AreYouThere, _: &mut Context<Self>) {
+        self.beat.begin();
+        self.beat.take(1);
+        self.beat.answer();
+        self.beat.end();
     }
 }
 
@@ -195,7 +226,10 @@ impl Handler<Step> for Lane {
     type Result = ();
 
     fn handle(&mut self, _: Step, ctx: &mut Context<Self>) {
+        self.beat.begin();
         self.stretch();
+        self.hold();
+        self.beat.end();
         #[cfg(feature = "plant")]
         {
             let now = std::time::Instant::now();
@@ -225,5 +259,6 @@ impl Handler<Drain> for Lane {
         while let Some(sum) = self.sums.pop_front() {
             drop(sum);
         }
+        self.hold();
     }
 }

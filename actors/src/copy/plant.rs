@@ -5,6 +5,7 @@
 use crate::memory::Pool;
 pub use crate::memory::plant::near;
 use crate::memory::plant::{self, Wrong};
+use crate::runtime::pulse::Part;
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -145,7 +146,43 @@ impl Watched {
     }
 }
 
+/// The environment variable that names a folder: while there is a file `lane-0` in it, lane 0 of every
+/// node of this process stands still inside the gate of the next piece that it copies, and while there
+/// is a `shard-0`, that shard stands still in its next turn. So a test can plant a wedge in a program
+/// that it runs. No build for use has this: see the features of this crate.
+pub const WEDGE: &str = "KVROOM_PLANT_WEDGE";
+
+fn wedges() -> Option<&'static std::path::Path> {
+    static FOLDER: std::sync::OnceLock<Option<std::path::PathBuf>> = std::sync::OnceLock::new();
+    let folder = FOLDER.get_or_init(|| std::env::var_os(WEDGE).map(Into::into));
+    folder.as_deref()
+}
+
+fn wedge_of(part: &Part) -> Option<std::path::PathBuf> {
+    Some(wedges()?.join(part.to_string().replace(' ', "-")))
+}
+
+fn stand_still(while_there: &std::path::Path) {
+    while while_there.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// This thread is this lane's, which may be told to stand still.
+pub(crate) fn put_wedge(lane: &Part) {
+    WEDGED.with(|w| *w.borrow_mut() = wedge_of(lane));
+}
+
+/// Stands still as long as this part is told to.
+pub(crate) fn wedge(part: &Part) {
+    if let Some(file) = wedge_of(part) {
+        stand_still(&file);
+    }
+}
+
 thread_local! {
+    /// The file while which this thread's lane stands still.
+    static WEDGED: RefCell<Option<std::path::PathBuf>> = const { RefCell::new(None) };
     /// What the network lanes of this thread do wrong, and how often they still may.
     static WRONG: RefCell<(Option<Plant>, u32)> = const { RefCell::new((None, 0)) };
     /// The brake of this thread's lane.
@@ -199,6 +236,11 @@ pub(crate) fn put_brake(brake: Option<Brake>) {
 
 /// A lane is inside a gate, and has not written yet.
 pub(crate) fn inside_a_gate() {
+    WEDGED.with(|w| {
+        if let Some(file) = &*w.borrow() {
+            stand_still(file);
+        }
+    });
     let brake = BRAKE.with(|b| b.borrow().clone());
     if let Some(brake) = brake {
         brake.pass();

@@ -7,6 +7,7 @@ use super::greet::{self, Conn, Role};
 use super::hub::{Knock, LocalHub};
 use super::listen::{Accepting, Greetings, Refusals};
 use super::peers::Known;
+use super::pulse::{Beat, Entrance};
 use super::shared::{NamedPool, NodeShared, Pools};
 use crate::fabric::Fabric;
 use crate::fabric::stream::Stream;
@@ -14,7 +15,7 @@ use crate::fabric::tcp::tune_control;
 use crate::fabric::tcp::{RouteEvent, TcpRoute};
 use crate::ids::{Incarnation, PeerRef, PoolId};
 use crate::memory::Pool;
-use crate::peer::actor::{GiveUp, PeerState, PoolsChanged};
+use crate::peer::actor::{GiveUp, IsThere, PeerState, PoolsChanged};
 use crate::peer::hello::{self, Capabilities, Hello, Protocols, SessionId};
 use crate::peer::message::Body;
 use crate::peer::wire::DataHello;
@@ -135,6 +136,10 @@ pub(crate) enum ControlMsg {
     },
     Peers {
         reply: oneshot::Sender<Vec<PeerInfo>>,
+    },
+    /// Whether it is there; the owners of sessions are asked too, and who they are is told.
+    Ask {
+        reply: oneshot::Sender<Vec<Arc<Beat>>>,
     },
     Stop,
 }
@@ -330,7 +335,12 @@ pub(crate) struct Mail {
 }
 
 /// Accepts from a listener until the node stops.
-pub(crate) fn listen(state: &Shared, listener: Accepting, address: String) {
+pub(crate) fn listen(
+    state: &Shared,
+    listener: Accepting,
+    address: String,
+    door: Option<Arc<Entrance>>,
+) {
     let me = Rc::clone(state);
     let node = Arc::clone(&state.borrow().node);
     let task = actix::spawn(async move {
@@ -340,7 +350,8 @@ pub(crate) fn listen(state: &Shared, listener: Accepting, address: String) {
             }
             accepted(&me, stream);
         };
-        listener.run(&node.name, &address, each).await;
+        let door = door.as_deref();
+        listener.run(&node.name, &address, door, each).await;
     });
     state.borrow_mut().listeners.push(task.abort_handle());
 }
@@ -371,14 +382,21 @@ fn accepted(state: &Shared, stream: Stream) {
 /// Serves until told to stop, or until every handle of the node is gone.
 pub(crate) async fn serve(state: &Shared, mut mail: Mail) {
     former::watch(state);
+    let node = Arc::clone(&state.borrow().node);
+    let beat = &node.beats.node;
     loop {
+        beat.end();
         tokio::select! {
             biased;
             message = mail.messages.recv() => match message {
                 Some(ControlMsg::Stop) | None => return,
-                Some(message) => handle(state, message),
+                Some(message) => {
+                    beat.begin();
+                    handle(state, message);
+                }
             },
             Some(knock) = mail.knocks.recv() => {
+                beat.begin();
                 let me = Rc::clone(state);
                 actix::spawn(async move {
                     let within = me.borrow().node.deadlines.connect;
@@ -390,7 +408,10 @@ pub(crate) async fn serve(state: &Shared, mut mail: Mail) {
                     greet::log_accepted(&me, None, tokio::time::timeout(within, greeted).await);
                 });
             }
-            Some(event) = mail.events.recv() => dial::data_event(state, event),
+            Some(event) = mail.events.recv() => {
+                beat.begin();
+                dial::data_event(state, event);
+            }
         }
     }
 }
@@ -442,6 +463,19 @@ fn handle(state: &Shared, message: ControlMsg) {
                 .map(|k| k.info.clone())
                 .collect();
             let _ = reply.send(infos);
+        }
+        ControlMsg::Ask { reply } => {
+            let state = state.borrow();
+            state.node.beats.node.answer();
+            let up = state.peers.values().filter(|k| k.is_up());
+            let asked = up.map(|known| {
+                let beat = Arc::clone(&known.beat);
+                if beat.ask() {
+                    known.addr.do_send(IsThere(Arc::clone(&beat)));
+                }
+                beat
+            });
+            let _ = reply.send(asked.collect());
         }
         ControlMsg::Stop => {}
     }

@@ -16,6 +16,7 @@
 //! [`Limits::greetings`]: crate::limits::Limits::greetings
 
 use super::address::{Address, AddressError};
+use super::pulse::Entrance;
 use crate::fabric::stream::Stream;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -251,12 +252,21 @@ impl Accepting {
     }
 
     /// Hands over every connection, for ever.
-    pub(crate) async fn run(self, node: &str, address: &str, mut each: impl FnMut(Stream)) {
+    pub(crate) async fn run(
+        self,
+        node: &str,
+        address: &str,
+        door: Option<&Entrance>,
+        mut each: impl FnMut(Stream),
+    ) {
         let mut in_a_row = 0;
         let mut resting = false;
         loop {
             match self.accept().await {
                 Ok(stream) => {
+                    if resting && let Some(door) = door {
+                        door.works();
+                    }
                     resting = false;
                     each(stream);
                     in_a_row += 1;
@@ -278,6 +288,9 @@ impl Accepting {
                         tracing::error!(node, address, %error, "cannot accept; trying on");
                     }
                     resting = true;
+                    if let Some(door) = door {
+                        door.fails(&error);
+                    }
                     tokio::time::sleep(REST).await;
                 }
             }

@@ -31,6 +31,7 @@ pub mod meter;
 pub mod net;
 mod other_process;
 mod peers;
+pub mod pulse;
 pub mod queue;
 pub(crate) mod readable;
 pub mod shared;

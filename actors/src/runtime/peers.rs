@@ -6,6 +6,7 @@
 
 use super::address::Address;
 use super::control::{PeerInfo, State};
+use super::pulse::{Beat, Part};
 use crate::copy::schedule::Class;
 use crate::fabric::tcp::TcpRoute;
 use crate::ids::{Incarnation, PeerRef};
@@ -27,6 +28,8 @@ const MOST_DOWN: usize = 4_096;
 pub(crate) struct Known {
     pub(crate) info: PeerInfo,
     pub(crate) addr: Addr<PeerActor>,
+    /// Whether its owner answers.
+    pub(crate) beat: Arc<Beat>,
     /// The peer has ended the session on purpose.
     pub(crate) left: Arc<AtomicBool>,
     /// This node has ended it on purpose: what the peer connects by itself is refused.
@@ -199,9 +202,12 @@ impl State {
             let told = (state_tx, fabric_tx);
             PeerActor::new(peer, node, name, incarnation, shards, told, parted)
         });
+        let (part, beats) = (Part::Session(info.name.clone()), &self.node.beats);
+        let beat = Beat::new(part, self.node.started, &beats.answered);
         Known {
             info,
             addr,
+            beat,
             left,
             sent_away: false,
             data: None,

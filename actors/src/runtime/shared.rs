@@ -1,5 +1,6 @@
 //! What all threads of a node read: its name, limits, clock and pools. Immutable, or atomic.
 
+use super::pulse::{Beats, Entrance};
 use super::stats::Stats;
 use crate::ids::{ClaimNo, Incarnation, LifeId, PoolId, RoomId, Tick};
 use crate::limits::{Deadlines, Limits};
@@ -97,6 +98,10 @@ pub struct NodeShared {
     pub pools: watch::Receiver<Arc<Pools>>,
     /// The process that it runs in.
     pub origin: Origin,
+    /// Signs of life of its parts.
+    pub beats: Beats,
+    /// Its listeners.
+    pub doors: Vec<Arc<Entrance>>,
     pub(crate) started: Instant,
     pub(crate) claims: ClaimNumbers,
     pub(crate) next_life: AtomicU64,

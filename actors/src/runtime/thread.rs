@@ -8,9 +8,10 @@ use super::control::{
 use super::drive::{Seat, Seated};
 use super::hub::{Door, Knock};
 use super::listen::{ListenError, Listener, bind, bind_near};
+use super::pulse::{Beat, Beats, Entrance};
 use super::shared::{NamedPool, NodeShared, Pools};
 use super::stats::Stats;
-use crate::copy::actor::{Drain, Lane};
+use crate::copy::actor::{AreYouThere, Drain, Lane};
 use crate::ids::{Incarnation, PeerRef, PoolId, RoomId};
 use crate::memory::{ClaimNumbers, GateTable, Origin, Pool};
 use crate::peer::actor::GiveUp;
@@ -102,6 +103,7 @@ pub struct StopReport {
 pub struct Runtime {
     shared: Arc<NodeShared>,
     inboxes: Vec<Inbox>,
+    lanes: Vec<Addr<Lane>>,
     control: mpsc::Sender<ControlMsg>,
     addresses: Vec<String>,
     stopped: watch::Receiver<Option<StopReport>>,
@@ -110,6 +112,7 @@ pub struct Runtime {
 
 struct Ready {
     inboxes: Vec<Inbox>,
+    lanes: Vec<Addr<Lane>>,
     seated: Option<Seated>,
 }
 
@@ -138,7 +141,10 @@ impl Runtime {
             .iter()
             .map(|address| bind(address))
             .collect::<Result<_, _>>()?;
-        let addresses = listeners.iter().map(|l| l.address.clone()).collect();
+        let addresses: Vec<String> = listeners.iter().map(|l| l.address.clone()).collect();
+        let started = Instant::now();
+        let doors = addresses.iter();
+        let doors = doors.map(|a| Entrance::new(a.clone(), started)).collect();
         let near = near(&config, &mut listeners);
         let pools = Pools {
             pools: (0..)
@@ -155,7 +161,6 @@ impl Runtime {
             .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
         let jobs = config.limits.jobs_per_lane.saturating_mul(config.lanes);
         let jobs = jobs.min(Semaphore::MAX_PERMITS);
-        let started = Instant::now();
         let shared = Arc::new(NodeShared {
             name: config.name.clone(),
             incarnation: Incarnation {
@@ -172,6 +177,8 @@ impl Runtime {
             job_slots: jobs,
             pools: pools_rx,
             origin: Origin::here(),
+            beats: Beats::new(started, config.shard_count(), config.lanes),
+            doors,
             started,
             claims: ClaimNumbers::new(&config.pools),
             next_life: AtomicU64::new(1),
@@ -210,10 +217,15 @@ impl Runtime {
                 let stopped = run(start, &ready_tx);
                 stopped_tx.send_replace(Some(stopped));
             })?;
-        let Ready { inboxes, seated } = ready_rx.recv().map_err(|_| NodeError::Died)??;
+        let Ready {
+            inboxes,
+            lanes,
+            seated,
+        } = ready_rx.recv().map_err(|_| NodeError::Died)??;
         let runtime = Runtime {
             shared,
             inboxes,
+            lanes,
             control,
             addresses,
             stopped,
@@ -323,6 +335,43 @@ impl Runtime {
             .await
             .map_err(|_| PoolChangeError::Stopped)?;
         answer.await.map_err(|_| PoolChangeError::Stopped)?
+    }
+
+    /// Asks every part whether it is there, but those that have not answered the last time. Waits for
+    /// nobody: the answers are in the parts' beats. What is given is told of the beats of the
+    /// sessions that there are, by the node's own task; it never is if that has stopped.
+    pub fn ask(&self) -> oneshot::Receiver<Vec<Arc<Beat>>> {
+        let beats = &self.shared.beats;
+        for (beat, inbox) in beats.shards.iter().zip(&self.inboxes) {
+            let question = Inbound::Ask(Box::new(|shard, _| shard.is_there()));
+            if beat.ask() && inbox.put(question).is_err() {
+                beat.gone();
+            }
+        }
+        for (beat, lane) in beats.lanes.iter().zip(&self.lanes) {
+            if !lane.connected() {
+                beat.gone();
+            } else if beat.ask() {
+                beat.post();
+                lane.do_send(AreYouThere);
+            }
+        }
+        let (reply, sessions) = oneshot::channel();
+        if beats.node.ask() {
+            use mpsc::error::TrySendError;
+            match self.control.try_send(ControlMsg::Ask { reply }) {
+                Ok(()) => {}
+                Err(TrySendError::Closed(_)) => beats.node.gone(),
+                // What waits there is seen as well.
+                Err(TrySendError::Full(_)) => beats.node.withdraw(),
+            }
+        }
+        sessions
+    }
+
+    /// Messages that wait for the node's own task.
+    pub fn control_depth(&self) -> usize {
+        self.control.max_capacity() - self.control.capacity()
     }
 
     /// Ends all rooms, waits until they have drained (bounded by `Deadlines::shutdown`), and stops
@@ -466,10 +515,11 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
     let hub = config.hub.clone();
     let report = system.block_on(async {
         let mut threads = Threads::default();
-        let inboxes: Vec<_> = (0..config.shard_count()).map(|_| Inbox::new()).collect();
+        let beats = node.beats.shards.iter();
+        let inboxes: Vec<_> = beats.map(|beat| Inbox::new(Arc::clone(beat))).collect();
         let handles: Vec<Inbox> = inboxes.iter().map(|(inbox, _)| inbox.clone()).collect();
-        for _ in 0..config.lanes {
-            threads.start_lane(&node, &config);
+        for beat in &node.beats.lanes {
+            threads.start_lane(&node, &config, beat);
         }
         let mut seated = None;
         for (inbox, rx) in inboxes {
@@ -492,6 +542,7 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
         });
         let mut listening = Ok(Ready {
             inboxes: handles.clone(),
+            lanes: threads.lanes.iter().map(|(lane, _)| lane.clone()).collect(),
             seated,
         });
         if let Err(error) = threads.pin(&config.pin) {
@@ -500,7 +551,11 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
         for listener in listeners {
             let address = listener.address.clone();
             match listener.attach() {
-                Ok(accepting) => listen(&state, accepting, address),
+                Ok(accepting) => {
+                    let mut doors = node.doors.iter();
+                    let door = doors.find(|d| d.address == address).cloned();
+                    listen(&state, accepting, address, door);
+                }
                 Err(error) => listening = Err(NodeError::Thread(error)),
             }
         }
@@ -569,8 +624,9 @@ impl Threads {
         Ok(())
     }
 
-    fn start_lane(&mut self, node: &Arc<NodeShared>, config: &NodeConfig) {
+    fn start_lane(&mut self, node: &Arc<NodeShared>, config: &NodeConfig, beat: &Arc<Beat>) {
         let arbiter = Arbiter::new();
+        let beat = Arc::clone(beat);
         let (stats, nth) = (Arc::clone(&node.stats), self.lanes.len());
         let jobs = lane_capacity(node, config.lanes);
         let lane = u16::try_from(self.lanes.len()).unwrap_or(u16::MAX);
@@ -580,7 +636,10 @@ impl Threads {
         #[cfg(not(feature = "plant"))]
         let _ = config;
         let addr = Lane::start_in_arbiter(&arbiter.handle(), move |_| {
-            let lane = Lane::new(jobs, stats, nth, scribe);
+            super::pulse::set_here(Arc::clone(&beat));
+            #[cfg(feature = "plant")]
+            crate::copy::plant::put_wedge(beat.part());
+            let lane = Lane::new(jobs, stats, nth, beat, scribe);
             #[cfg(feature = "plant")]
             crate::copy::plant::put_brake(brake);
             #[cfg(feature = "plant")]

@@ -35,6 +35,7 @@ use crate::room::{Outcome, Quiescence, StateName};
 use crate::runtime::later::later;
 use crate::runtime::meter::Meter;
 use crate::runtime::queue;
+use crate::runtime::pulse::Beat;
 use crate::runtime::shared::NodeShared;
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult};
 use kvroom_kernels::coverage::Rect;
@@ -76,13 +77,14 @@ pub type ShardContext = Context<Shard>;
 #[derive(Clone, Debug)]
 pub struct Inbox {
     tx: mpsc::UnboundedSender<Inbound>,
+    beat: Arc<Beat>,
 }
 
 impl Inbox {
     /// A new inbox and its reading end.
-    pub(crate) fn new() -> (Inbox, mpsc::UnboundedReceiver<Inbound>) {
+    pub(crate) fn new(beat: Arc<Beat>) -> (Inbox, mpsc::UnboundedReceiver<Inbound>) {
         let (tx, rx) = mpsc::unbounded_channel();
-        (Inbox { tx }, rx)
+        (Inbox { tx, beat }, rx)
     }
 
     /// Whether both lead to the same shard.
@@ -92,7 +94,9 @@ impl Inbox {
 
     /// Puts a message in. Hands it back if the shard has stopped.
     pub fn put(&self, message: Inbound) -> Result<(), Box<Inbound>> {
-        self.tx.send(message).map_err(|e| Box::new(e.0))
+        self.tx.send(message).map_err(|e| Box::new(e.0))?;
+        self.beat.post();
+        Ok(())
     }
 }
 
@@ -150,6 +154,7 @@ pub struct Shard {
     /// Gates that were closed with somebody inside.
     stuck_gates: Vec<(LifeId, LegNo)>,
     looking: bool,
+    beat: Arc<Beat>,
     pub(super) scribe: Scribe,
 }
 
@@ -213,6 +218,9 @@ const KEPT_OUTPUTS: usize = 1_024;
 
 /// How often a gate that is closed and not empty is looked at, should its bell not ring.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// An outcome that is this much past its deadline is counted as overdue.
+const TOO_LATE: Duration = Duration::from_secs(1);
 
 /// A batch of the inbox. The answer is the emptied batch, to be filled again.
 #[derive(Message)]
@@ -297,6 +305,7 @@ impl Shard {
             lanes,
             next_lane: 0,
             sink: Arc::new(Sink(inbox.clone())),
+            beat: Arc::clone(&inbox.beat),
             inbox,
             small: Small::default(),
             timers: Timers::default(),
@@ -344,6 +353,14 @@ impl Shard {
     /// Room actors that are alive.
     pub fn actors(&self) -> usize {
         self.actors
+    }
+
+    /// Answers the question whether it is there.
+    pub(crate) fn is_there(&self) {
+        let now = self.running.now();
+        let limit = Tick(now.0.saturating_sub(TOO_LATE.as_nanos() as u64));
+        self.beat.overdue(self.timers.outcomes_before(limit));
+        self.beat.answer();
     }
 
     /// Asks the core to shut down; told when nothing is held any more.
@@ -474,6 +491,15 @@ impl Shard {
         if !self.stuck_gates.is_empty() && !self.looking {
             self.looking = true;
             later(ctx, LookAgain, LOOK_AGAIN);
+        }
+        self.beat.end();
+    }
+
+    fn to_lane(&self, at: usize, work: LaneWork) {
+        let beats = &self.node.beats.lanes;
+        if let (Some(lane), Some(beat)) = (self.lanes.get(at), beats.get(at)) {
+            beat.post();
+            lane.do_send(work);
         }
     }
 
@@ -723,6 +749,9 @@ impl Shard {
         let armed = self.timers.len() > 0;
         let now = self.node.now();
         self.scribe.turn_at(now);
+        self.beat.begin_at(Duration::from_nanos(now.0));
+        #[cfg(feature = "plant")]
+        crate::copy::plant::wedge(self.beat.part());
         if let Some(gap) = self.running.turn(now, armed) {
             tracing::warn!(
                 ?gap,
@@ -954,7 +983,8 @@ impl Shard {
     }
 
     fn post(&mut self, life: LifeId, leg: LegNo, job: u32, spec: JobSpec) {
-        let lane = self.next_lane % self.lanes.len().max(1);
+        let all = self.lanes.len().max(1);
+        let next = self.next_lane % all;
         self.next_lane = self.next_lane.wrapping_add(1);
         let held = match &spec {
             JobSpec::Pages { chunk, .. } => Held::Chunk(*chunk),
@@ -966,8 +996,10 @@ impl Shard {
             job: job_code(job, held),
         };
         let built = self.build(id, held, &spec);
+        let only = built.as_ref().and_then(|(_, job, _)| job.lane);
+        let lane = only.map_or(next, usize::from);
         self.record_job(id, job, lane, built.as_ref());
-        match (built, self.lanes.get(lane)) {
+        match (built, self.lanes.get(next)) {
             (Some((Road::Copy(way), job, true)), _) => {
                 let meter = job.meter;
                 let job = Job::over(job.ticket, way, job.layout, job.place, job.checksum);
@@ -983,11 +1015,14 @@ impl Shard {
                 let (class, meter) = (job.class, job.meter);
                 let job = Job::over(job.ticket, way, job.layout, job.place, job.checksum);
                 let job = job.metered(meter);
-                let queues = self.node.stats.lanes.iter();
-                let lanes = self.lanes.iter().zip(queues).cycle().skip(lane);
-                for (part, (lane, queue)) in job.split(self.lanes.len()).into_iter().zip(lanes) {
-                    let part = part.queued(queue::Place::take(queue));
-                    lane.do_send(LaneWork::Copy(class, Box::new(part)));
+                let most = if only.is_some() { 1 } else { all };
+                for (i, part) in job.split(most).into_iter().enumerate() {
+                    let at = (lane + i) % all;
+                    let part = match self.node.stats.lanes.get(at) {
+                        Some(queue) => part.queued(queue::Place::take(queue)),
+                        None => part,
+                    };
+                    self.to_lane(at, LaneWork::Copy(class, Box::new(part)));
                 }
             }
             (Some((Road::Tcp(route), job, _)), _) => route.post(job),
@@ -1007,10 +1042,10 @@ impl Shard {
         let (peer, gate, checksum) = (record.peer, record.gate, record.checksum);
         let number = record.claim?.id.number;
         let class = l.attached().class;
-        let AttachedRole::Sender { cancel, .. } = &l.attached().role else {
+        let AttachedRole::Sender { cancel, lane, .. } = &l.attached().role else {
             return None;
         };
-        let cancel = cancel.clone();
+        let (cancel, lane) = (cancel.clone(), *lane);
         let Lease::Read(lease) = &l.custody().lease(held)?.lease else {
             return None;
         };
@@ -1052,7 +1087,8 @@ impl Shard {
         };
         let cells = place.from.len() as u64 * place.layers.len() as u64;
         let bytes = cells.saturating_mul(layout.page_bytes);
-        let here = matches!(road, Road::Copy(_)) && self.small.takes(bytes, checksum);
+        let copies = matches!(road, Road::Copy(_)) && lane.is_none();
+        let here = copies && self.small.takes(bytes, checksum);
         let sink = if here {
             self.small.sink()
         } else {
@@ -1071,6 +1107,7 @@ impl Shard {
             checksum,
             meter,
             queued: None,
+            lane,
         };
         Some((road, job, here))
     }
@@ -1133,11 +1170,11 @@ impl Shard {
                 routes.push(route.clone());
             }
         }
-        if let AttachedRole::Sender { cancel, posted } = &l.attached().role {
+        if let AttachedRole::Sender { cancel, posted, .. } = &l.attached().role {
             cancel.cancel();
             if *posted {
-                for lane in &self.lanes {
-                    lane.do_send(LaneWork::Cancel(life));
+                for lane in 0..self.lanes.len() {
+                    self.to_lane(lane, LaneWork::Cancel(life));
                 }
                 for route in routes {
                     route.cancel(life);
@@ -1211,9 +1248,8 @@ impl Shard {
             let sum = sum.unwrap_or(0x6e6f_2073_756d_2121);
             let _ = inbox.put(Inbound::Core(Input::Summed { life, sum }));
         });
-        if let Some(lane) = self.lanes.get(life.0 as usize % self.lanes.len().max(1)) {
-            lane.do_send(LaneWork::Sum(SumJob::new(sections, reply)));
-        }
+        let lane = life.0 as usize % self.lanes.len().max(1);
+        self.to_lane(lane, LaneWork::Sum(SumJob::new(sections, reply)));
     }
 
     fn give_back(
@@ -1343,6 +1379,7 @@ impl Handler<FromInbox> for Shard {
     fn handle(&mut self, FromInbox(mut batch): FromInbox, ctx: &mut Context<Self>) -> Self::Result {
         self.wake();
         self.small.refill();
+        self.beat.take(batch.len());
         for message in batch.drain(..) {
             self.inbound(message, ctx);
         }

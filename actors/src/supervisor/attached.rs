@@ -138,6 +138,8 @@ pub(crate) enum AttachedRole {
         cancel: CancelFlag,
         /// Whether any job was posted.
         posted: bool,
+        /// The lane that copies all of it, if it is kept to one.
+        lane: Option<u16>,
     },
     Receiver {
         /// Needed until the last claim is opened.
@@ -161,6 +163,7 @@ impl Attached {
         let role = AttachedRole::Sender {
             cancel,
             posted: false,
+            lane: None,
         };
         Attached {
             shared: RoomPromise::new(shared),
@@ -177,6 +180,14 @@ impl Attached {
             trace: None,
             role,
         }
+    }
+
+    /// Has all copies made by one lane.
+    pub fn on_lane(mut self, on: Option<u16>) -> Self {
+        if let AttachedRole::Sender { lane, .. } = &mut self.role {
+            *lane = on;
+        }
+        self
     }
 
     /// For a receiver room.

@@ -132,6 +132,21 @@ impl Shard {
             .collect()
     }
 
+    /// Pages of rooms that passed their drain deadline: by peer, and by the name of the pool.
+    pub fn quarantined(&self) -> (Vec<(PeerRef, u64)>, Vec<(String, u64)>) {
+        let (mut peers, mut pools) = (Vec::new(), Vec::new());
+        for (_, l) in self.core().lives().filter(|(_, l)| l.is_quarantined()) {
+            for leg in l.legs() {
+                add(&mut peers, &leg.peer, l.pages());
+            }
+            for (_, lent) in l.custody().leases() {
+                let pool = &lent.lease.pool().layout().name;
+                add(&mut pools, pool, lent.lease.pages().len() as u64);
+            }
+        }
+        (peers, pools)
+    }
+
     /// What is held.
     pub fn held(&self) -> HeldPages {
         let mut held = HeldPages {
@@ -154,6 +169,14 @@ impl Shard {
             }
         }
         held
+    }
+}
+
+/// Counted in a list: there are a handful.
+fn add<K: Clone + PartialEq>(counts: &mut Vec<(K, u64)>, key: &K, pages: u64) {
+    match counts.iter_mut().find(|(k, _)| k == key) {
+        Some((_, count)) => *count += pages,
+        None => counts.push((key.clone(), pages)),
     }
 }
 

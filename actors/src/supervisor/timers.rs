@@ -107,6 +107,13 @@ impl Timers {
         }
     }
 
+    /// Outcomes of rooms whose clock ran out before this, counted up to 1,000.
+    pub(crate) fn outcomes_before(&self, limit: Tick) -> usize {
+        let ran_out = self.rooms.range(..(limit, Packed(0))).take(1_000);
+        let outcomes = ran_out.filter(|(_, packed)| packed.parts().1 == Timer::Outcome);
+        outcomes.count()
+    }
+
     /// When the next clock runs out.
     pub(crate) fn next(&self) -> Option<Tick> {
         let room = self.rooms.first().map(|(at, _)| *at);

@@ -39,6 +39,8 @@ pub(crate) struct NewJob {
     pub(crate) meter: Option<Arc<Meter>>,
     /// Its place in a route's queue.
     pub(crate) queued: Option<queue::Place>,
+    /// The lane that it is for, if its room is kept to one.
+    pub(crate) lane: Option<u16>,
 }
 
 impl NewJob {
@@ -431,6 +433,7 @@ mod tests {
             checksum: false,
             meter: None,
             queued: None,
+            lane: None,
         });
         let stretch = Stretch {
             position: 0,

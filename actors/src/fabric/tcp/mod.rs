@@ -134,12 +134,14 @@ impl TcpRoute {
     /// A job for it. Bounded by what was admitted, as a lane's.
     pub(crate) fn post(&self, mut job: NewJob) {
         let used = self.used.load(Ordering::Relaxed).max(1);
-        let at = self.next.fetch_add(1, Ordering::Relaxed) % used;
+        let at = match job.lane {
+            Some(lane) => usize::from(lane) % used,
+            None => self.next.fetch_add(1, Ordering::Relaxed) % used,
+        };
+        let large = job.bytes() > SMALL && job.class == Class::Bulk;
         let (homes, lanes) = (&self.node.stats.homes, &self.node.stats.lanes);
         let (part, queue) = match self.large.get(at) {
-            Some(large) if job.bytes() > SMALL && job.class == Class::Bulk => {
-                (large, lanes.get(at))
-            }
+            Some(part) if large || job.lane.is_some() => (part, lanes.get(at)),
             _ => (&self.small, homes.get(self.home % homes.len().max(1))),
         };
         job.queued = queue.map(queue::Place::take);

@@ -21,6 +21,7 @@ use crate::ids::{LifeId, PeerRef};
 use crate::limits::{MAX_DATA_FRAME, UNIT};
 use crate::reason::{Code, Reason};
 use crate::runtime::meter::Meter;
+use crate::runtime::pulse::turn_here;
 use crate::runtime::shared::NodeShared;
 use actix::{Actor, AsyncContext, Context, Handler, Message, WeakAddr};
 use std::cell::{Cell, RefCell};
@@ -153,6 +154,7 @@ impl Handler<RouteWork> for RouteActor {
     type Result = ();
 
     fn handle(&mut self, work: RouteWork, _: &mut Context<Self>) {
+        let _turn = turn_here();
         let mut part = self.part.borrow_mut();
         match work {
             RouteWork::Post(job) => part.post(*job),
@@ -172,6 +174,7 @@ impl Handler<SumMore> for RouteActor {
     type Result = ();
 
     fn handle(&mut self, _: SumMore, ctx: &mut Context<Self>) {
+        let _turn = turn_here();
         let mut part = self.part.borrow_mut();
         part.sum_some();
         if !part.sums.is_empty() {
@@ -222,6 +225,7 @@ async fn serve(part: Rc<RefCell<Part>>, connection: Rc<Connection>) {
 impl Part {
     /// One turn of a connection whose socket is ready; true if it stopped for others.
     fn turn(&mut self, connection: &Rc<Connection>, ready: io::Result<Ready>) -> bool {
+        let _turn = turn_here();
         if connection.gone.get() {
             return false;
         }

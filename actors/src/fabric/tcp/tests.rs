@@ -47,6 +47,8 @@ impl TicketSink for Backs {
 
 fn node(net: Net) -> Arc<NodeShared> {
     Arc::new(NodeShared {
+        beats: crate::runtime::pulse::Beats::new(std::time::Instant::now(), 1, 1),
+        doors: Vec::new(),
         name: "node".into(),
         incarnation: Incarnation::default(),
         limits: Limits::default(),
@@ -182,6 +184,7 @@ fn post(from: &Side, lease: &ReadLease, gate: &OpenGate, class: Class, checksum:
         checksum,
         meter: None,
         queued: None,
+        lane: None,
     });
     Posted {
         cancel,

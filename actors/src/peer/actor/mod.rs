@@ -30,6 +30,7 @@ use crate::record::{PeerIs, Scribe};
 use crate::room::event::LegTerms;
 use crate::runtime::link::RemotePools;
 use crate::runtime::meter::Meter;
+use crate::runtime::pulse::Beat;
 use crate::runtime::shared::NodeShared;
 use crate::runtime::spin;
 use crate::supervisor::actor::{SessionAnswers, SessionSays, Shard};
@@ -79,6 +80,11 @@ pub(crate) struct Commands(pub(crate) Vec<Command>);
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct PoolsChanged(pub(crate) Vec<Body>);
+
+/// Asks whether the owner of the session is there; its beat is told.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct IsThere(pub(crate) Arc<Beat>);
 
 /// A message of a peer on its way to a shard.
 #[derive(Debug)]
@@ -279,6 +285,14 @@ impl Handler<Commands> for PeerActor {
         }
         self.tell_says();
         self.wants_flush(ctx);
+    }
+}
+
+impl Handler<IsThere> for PeerActor {
+    type Result = ();
+
+    fn handle(&mut self, IsThere(beat): IsThere, _: &mut Context<Self>) {
+        beat.answer();
     }
 }
 

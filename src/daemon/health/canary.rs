@@ -1,0 +1,569 @@
+//! Canary rooms: small rooms between this node and small nodes beside it, on pages of their own.
+//!
+//! ```text
+//!   node NAME                              node NAME-canary-tcp (this process, one shard, one lane)
+//!   lane 0 ── a page, with a pattern ────▶ receives, and looks at the bytes
+//!   lane 1 ── a page ────────────────────▶ …
+//!   receives ◀──────────────── a page ──── lane 0
+//!      over: the hub (local), shared memory (shm), a socket (tcp), as the node is set up
+//! ```
+//!
+//! Rules: each lane and fabric has one canary, which starts again when both ends of the last one have
+//! their memory back: one that is stuck holds two pages and is not joined by another. Nothing is
+//! started because somebody asked. A canary's room may take [`PATIENCE`] times as long as the canary
+//! itself, so that it is not aborted on a node that is merely busy.
+
+use super::Watched;
+use super::judge::{CanarySeen, LastSeen, PATIENCE};
+use crate::daemon::config::HealthSettings;
+use kvroom::health::{Part, PulseWatch};
+use kvroom::{
+    Chunk, Class, Deadlines, Fabric, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool,
+    PoolKind, PoolLayout, ReceiveRoom, RoomId, SendBuilder, StartErrorKind, WriteLease,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// The pool that canaries use, on every node that has them, and the tag of their rooms.
+pub(crate) const NAME: &str = "kvroom-canary";
+
+/// Ids of canary rooms begin here.
+const FIRST_ID: u64 = 0xffff_ca00_0000_0000;
+
+/// How long is waited before a fabric whose small node did not come up is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// All canaries of a node.
+pub(crate) struct Canaries {
+    slots: Vec<Slot>,
+    tasks: Vec<JoinHandle<()>>,
+    /// The small nodes, as far as they are up.
+    nodes: watch::Receiver<Vec<Node>>,
+    started: Arc<AtomicU64>,
+}
+
+/// One canary, as whoever judges it sees it.
+struct Slot {
+    name: String,
+    lane: Option<usize>,
+    run: watch::Receiver<Run>,
+}
+
+/// What a canary does, and how the last run ended.
+#[derive(Clone, Debug)]
+struct Run {
+    began: Option<Instant>,
+    stage: &'static str,
+    last: Last,
+}
+
+#[derive(Clone, Debug)]
+enum Last {
+    Never,
+    Passed(Duration),
+    Full(Instant),
+    Failed(Instant, String),
+}
+
+/// Which way the bytes go, seen from the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Copied by this lane of the node.
+    Out(u16),
+    /// Received by the node.
+    In,
+}
+
+/// One canary, as it runs.
+struct Runner {
+    way: Way,
+    page: u32,
+    main: Node,
+    main_pool: Pool,
+    settings: HealthSettings,
+    next_id: Arc<AtomicU64>,
+    started: Arc<AtomicU64>,
+    run: watch::Sender<Run>,
+}
+
+/// A small node, and how the node is reached from it.
+#[derive(Clone)]
+struct Road {
+    node: Node,
+    pool: Pool,
+    address: String,
+    fabric: Fabric,
+}
+
+enum Failure {
+    /// The node has as many rooms as it may.
+    Full,
+    Broken(String),
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Failure {
+        Failure::Broken(why)
+    }
+}
+
+/// Where a small node connects to, and over what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Plan {
+    fabric: Fabric,
+    address: String,
+}
+
+/// One for each fabric that the node is set up for.
+fn plans(name: &str, addresses: &[String], shm: bool) -> Vec<Plan> {
+    let plan = |fabric, address: &str| Plan {
+        fabric,
+        address: address.to_owned(),
+    };
+    let mut plans = vec![plan(Fabric::Local, &format!("local://{name}"))];
+    if shm && let Some(any) = addresses.first() {
+        plans.push(plan(Fabric::Shm, any));
+    }
+    // Of nodes that may not share memory, a Unix socket carries what tcp does.
+    let tcp = addresses.iter().find(|a| a.starts_with("tcp://"));
+    if let Some(socket) = tcp.or(addresses.first()) {
+        plans.push(plan(Fabric::Tcp, socket));
+    }
+    plans
+}
+
+/// The name of a small node; names have 64 bytes at most.
+fn node_name(of: &str, fabric: Fabric) -> String {
+    let mut cut = of.len().min(48);
+    while !of.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    format!("{}-canary-{}", &of[..cut], fabric)
+}
+
+impl Canaries {
+    /// None, if there are to be none.
+    pub(crate) fn none() -> Canaries {
+        Canaries {
+            slots: Vec::new(),
+            tasks: Vec::new(),
+            nodes: watch::channel(Vec::new()).1,
+            started: Arc::default(),
+        }
+    }
+
+    /// Gives the node its reserved pages, and starts all of them.
+    ///
+    /// # Errors
+    /// There is no memory for the pages, or the node has a pool of this name; in words.
+    pub(crate) async fn start(
+        watched: &Watched,
+        settings: &HealthSettings,
+    ) -> Result<Canaries, String> {
+        let node = &watched.node;
+        let plans = plans(node.name(), node.addresses(), watched.shm);
+        let lanes = u16::try_from(node.lanes()).unwrap_or(u16::MAX);
+        let each = u32::from(lanes) + 1;
+        let layout = PoolLayout {
+            name: NAME.into(),
+            kind: PoolKind::Kv,
+            order: Order::LayersFirst,
+            layers: 1,
+            pages: each * plans.len() as u32,
+            page_bytes: 4096,
+            page_tokens: 16,
+        };
+        // Shared: a private pool would keep the node's real peers from sharing memory with it.
+        let pool = |layout: &PoolLayout| {
+            let pool = Pool::shared(layout.clone());
+            pool.map_err(|e| format!("no pages for canaries: {e}"))
+        };
+        let main_pool = pool(&layout)?;
+        let added = node.add_pool(main_pool.clone()).await;
+        added.map_err(|e| format!("no pages for canaries: {e}"))?;
+        let (nodes_tx, nodes) = watch::channel(Vec::new());
+        let nodes_tx = Arc::new(nodes_tx);
+        let (started, next_id) = (Arc::default(), Arc::new(AtomicU64::new(FIRST_ID)));
+        let (mut slots, mut tasks, mut page) = (Vec::new(), Vec::new(), 0);
+        for plan in plans {
+            let mut runners = Vec::new();
+            for way in (0..lanes).map(Way::Out).chain([Way::In]) {
+                let (run, seen) = watch::channel(Run {
+                    began: None,
+                    stage: "",
+                    last: Last::Never,
+                });
+                let fabric = plan.fabric;
+                let (name, lane) = match way {
+                    Way::Out(lane) => (format!("canary {fabric} lane {lane}"), Some(lane.into())),
+                    Way::In => (format!("canary {fabric} in"), None),
+                };
+                slots.push(Slot {
+                    name,
+                    lane,
+                    run: seen,
+                });
+                runners.push(Runner {
+                    way,
+                    page,
+                    main: node.clone(),
+                    main_pool: main_pool.clone(),
+                    settings: settings.clone(),
+                    next_id: Arc::clone(&next_id),
+                    started: Arc::clone(&started),
+                    run,
+                });
+                page += 1;
+            }
+            let small = SmallNode {
+                name: node_name(node.name(), plan.fabric),
+                plan,
+                pool: pool(&layout)?,
+                hub: watched.hub.clone(),
+                key: watched.key.clone(),
+            };
+            tasks.push(tokio::spawn(drive(small, runners, Arc::clone(&nodes_tx))));
+        }
+        Ok(Canaries {
+            slots,
+            tasks,
+            nodes,
+            started,
+        })
+    }
+
+    /// Canary rooms that were ever started.
+    pub(crate) fn started(&self) -> u64 {
+        self.started.load(Ordering::Relaxed)
+    }
+
+    /// Whether a peer is one of the small nodes.
+    pub(crate) fn is_one(&self, peer: &str) -> bool {
+        self.nodes.borrow().iter().any(|node| node.name() == peer)
+    }
+
+    /// Each of them now. `watch` has looked at the node; `ended` is how long ago a room ended.
+    pub(crate) fn seen(
+        &self,
+        watch: &PulseWatch,
+        shards: usize,
+        ended: Duration,
+    ) -> Vec<CanarySeen> {
+        let busy_shard = (0..shards).any(|n| watch.is_busy(&Part::Shard(n)));
+        let seen = self.slots.iter().map(|slot| {
+            let run = slot.run.borrow();
+            let lane = slot.lane.map(Part::Lane);
+            CanarySeen {
+                name: slot.name.clone(),
+                running: run.began.map(|began| (began.elapsed(), run.stage)),
+                last: match &run.last {
+                    Last::Never => LastSeen::Never,
+                    Last::Passed(took) => LastSeen::Passed(*took),
+                    Last::Full(since) => LastSeen::Full(since.elapsed(), ended),
+                    Last::Failed(since, why) => LastSeen::Failed(since.elapsed(), why.clone()),
+                },
+                busy: busy_shard || lane.is_some_and(|lane| watch.is_busy(&lane)),
+            }
+        });
+        seen.collect()
+    }
+
+    /// Ends all of them. What a stuck one holds drains with its node.
+    pub(crate) async fn end(self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        for task in self.tasks {
+            let _ = task.await;
+        }
+        let nodes = self.nodes.borrow().clone();
+        let stopping: Vec<_> = nodes
+            .into_iter()
+            .map(|node| tokio::spawn(async move { node.shutdown().await }))
+            .collect();
+        for stopping in stopping {
+            let _ = stopping.await;
+        }
+    }
+}
+
+/// What a small node is made of.
+struct SmallNode {
+    name: String,
+    plan: Plan,
+    pool: Pool,
+    hub: LocalHub,
+    key: Option<kvroom::ClusterKey>,
+}
+
+impl SmallNode {
+    async fn start(&self) -> Result<Node, String> {
+        let net = Net {
+            key: self.key.clone(),
+            shm: self.plan.fabric == Fabric::Shm,
+            ..Net::default()
+        };
+        let small = Node::builder(&self.name).net(net).hub(&self.hub);
+        let small = small.pool(self.pool.clone()).shards(1).spin(Duration::ZERO);
+        // It has a few rooms at a time, and its end must not hold up the daemon's.
+        let small = small.limits(Limits {
+            rooms: 1_024,
+            gates: 1_024,
+            spent_keys: 1_024,
+            claims_per_peer: 1_024,
+            early_claims_per_peer: 1_024,
+            ..Limits::default()
+        });
+        let small = small.deadlines(Deadlines {
+            shutdown: Duration::from_millis(500),
+            ..Deadlines::default()
+        });
+        let started = small.start().await;
+        started.map_err(|e| format!("the small node {:?} did not start: {e}", self.name))
+    }
+}
+
+/// Starts the small node of one fabric, as often as it takes, and runs its canaries.
+async fn drive(small: SmallNode, runners: Vec<Runner>, nodes: Arc<watch::Sender<Vec<Node>>>) {
+    let node = loop {
+        match small.start().await {
+            Ok(node) => break node,
+            Err(why) => {
+                for runner in &runners {
+                    runner.ended(Err(Failure::Broken(why.clone())));
+                }
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    };
+    nodes.send_modify(|nodes| nodes.push(node.clone()));
+    let road = Road {
+        node,
+        pool: small.pool,
+        address: small.plan.address,
+        fabric: small.plan.fabric,
+    };
+    // In one task: they go when it is aborted.
+    let mut all = tokio::task::JoinSet::new();
+    for runner in runners {
+        let road = road.clone();
+        all.spawn(async move { runner.run_for_ever(&road).await });
+    }
+    while all.join_next().await.is_some() {}
+}
+
+impl Runner {
+    async fn run_for_ever(self, road: &Road) {
+        let mut each = tokio::time::interval(self.settings.canary_interval);
+        each.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            each.tick().await;
+            self.run.send_modify(|run| {
+                run.began = Some(Instant::now());
+                run.stage = "it is being connected";
+            });
+            self.ended(self.once(road).await);
+        }
+    }
+
+    fn stage(&self, stage: &'static str) {
+        self.run.send_modify(|run| run.stage = stage);
+    }
+
+    fn ended(&self, end: Result<(), Failure>) {
+        self.run.send_modify(|run| {
+            let now = Instant::now();
+            let began = run.began.take().unwrap_or(now);
+            run.last = match (end, &run.last) {
+                (Ok(()), _) => Last::Passed(began.elapsed()),
+                (Err(Failure::Full), Last::Full(since)) => Last::Full(*since),
+                (Err(Failure::Full), _) => Last::Full(now),
+                (Err(Failure::Broken(why)), Last::Failed(since, _)) => Last::Failed(*since, why),
+                (Err(Failure::Broken(why)), _) => Last::Failed(now, why),
+            };
+        });
+    }
+
+    /// One room, from its leases to the return of both.
+    async fn once(&self, road: &Road) -> Result<(), Failure> {
+        let connected = road.node.connect(&road.address).await;
+        let main = connected.map_err(|e| format!("the node cannot be connected to: {e}"))?;
+        if main.fabric() != Some(road.fabric) {
+            let is = main
+                .fabric()
+                .map_or("nothing".to_owned(), |f| f.to_string());
+            let why = format!(
+                "bytes go over {is} and not over {}: the log says why",
+                road.fabric
+            );
+            return Err(why.into());
+        }
+        let id = self.id();
+        self.started.fetch_add(1, Ordering::Relaxed);
+        match self.way {
+            Way::Out(lane) => {
+                let (to, from) = (
+                    lease(&road.pool, self.page)?,
+                    lease(&self.main_pool, self.page)?,
+                );
+                let sender = self.main.send(id).lane(lane);
+                self.room(id, (&road.node, &main, to), (sender, &self.main, from))
+                    .await
+            }
+            Way::In => {
+                self.stage("the node is asked for its peers");
+                let small = self.main.peer(road.node.name()).await;
+                let small = small.ok_or_else(|| {
+                    format!("the node does not know {:?} any more", road.node.name())
+                })?;
+                let (to, from) = (
+                    lease(&self.main_pool, self.page)?,
+                    lease(&road.pool, self.page)?,
+                );
+                let sender = road.node.send(id).lane(0);
+                self.room(id, (&self.main, &small, to), (sender, &road.node, from))
+                    .await
+            }
+        }
+    }
+
+    /// An id that nobody has used, on the next shard in turn.
+    fn id(&self) -> RoomId {
+        let shards = self.main.shards().max(1);
+        let mut id = RoomId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        let wanted = id.0 as usize % shards;
+        for _ in 0..64 * shards {
+            if self.main.shard_of(id) == wanted {
+                break;
+            }
+            id = RoomId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        }
+        id
+    }
+
+    async fn room(
+        &self,
+        id: RoomId,
+        (receiver, sender_peer, to): (&Node, &Peer, WriteLease),
+        (sender, sender_node, mut from): (SendBuilder, &Node, WriteLease),
+    ) -> Result<(), Failure> {
+        let deadline = self.settings.canary_deadline.saturating_mul(PATIENCE);
+        pattern(id, from.page_mut(0, 0));
+        self.stage("its receiver is being started");
+        let room = receiver.receive(id).from(sender_peer).into(to);
+        let room = room.deadline(deadline).class(Class::Interactive).tag(NAME);
+        // In a batch: a node that is full refuses and does not make it wait.
+        let room = receiver.start_receives(vec![room]).await.pop();
+        let receiving = started(room)?;
+        self.stage("its sender is being started");
+        let sender = sender
+            .deadline(deadline)
+            .class(Class::Interactive)
+            .tag(NAME);
+        let sending = started(sender_node.start_sends(vec![sender]).await.pop())?;
+        self.stage("its page waits to be copied");
+        let slot = sending.reserve().await.map_err(|e| e.to_string())?;
+        let chunk = Chunk::tokens(0..16).pages(from.into_read());
+        slot.push(chunk).map_err(|e| e.to_string())?;
+        sending.finish(16, None).map_err(|e| e.to_string())?;
+        self.stage("its page is being copied");
+        let outcome = receiving.outcome().await;
+        let looked = self.back(id, receiving).await;
+        let sent = sending.outcome().await;
+        self.stage("its source is not proven to be free");
+        drop(sending.released().await);
+        match outcome {
+            Outcome::Aborted(why) => Err(format!("it was aborted: {why}").into()),
+            Outcome::Done => looked.and(match sent {
+                Outcome::Done => Ok(()),
+                Outcome::Aborted(why) => Err(format!("its sender was aborted: {why}").into()),
+            }),
+        }
+    }
+
+    /// Waits for the pages, and looks at what came.
+    async fn back(&self, id: RoomId, room: ReceiveRoom) -> Result<(), Failure> {
+        self.stage("its destination is not proven to be free");
+        let released = room.released().await;
+        let mut wanted = vec![0; 4096];
+        pattern(id, &mut wanted);
+        match released.leases.first() {
+            Some(lease) if lease.page(0, 0) == wanted => Ok(()),
+            Some(_) => Err(String::from("other bytes came than were sent").into()),
+            None => Err(String::from("its page did not come back").into()),
+        }
+    }
+}
+
+fn pattern(id: RoomId, page: &mut [u8]) {
+    for (i, word) in page.chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&id.0.wrapping_mul(i as u64 | 1).to_le_bytes());
+    }
+}
+
+fn lease(pool: &Pool, page: u32) -> Result<WriteLease, Failure> {
+    let lease = pool.lease_write(&[page]);
+    lease.map_err(|e| format!("its page is not free: {e}").into())
+}
+
+fn started<R>(room: Option<Result<R, kvroom::StartError>>) -> Result<R, Failure> {
+    match room {
+        Some(Ok(room)) => Ok(room),
+        Some(Err(e)) if is_full(&e.kind) => Err(Failure::Full),
+        Some(Err(e)) => Err(format!("its room was refused: {e}").into()),
+        None => Err(String::from("its room was not started").into()),
+    }
+}
+
+fn is_full(kind: &StartErrorKind) -> bool {
+    matches!(kind, StartErrorKind::LimitReached { limit: "rooms", .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_canary_for_each_fabric_that_the_node_is_set_up_for() {
+        let fabrics = |addresses: &[&str], shm| {
+            let addresses: Vec<String> = addresses.iter().map(|a| (*a).to_owned()).collect();
+            let plans = plans("n", &addresses, shm).into_iter();
+            plans.map(|p| (p.fabric, p.address)).collect::<Vec<_>>()
+        };
+        let (tcp, unix) = ("tcp://127.0.0.1:1", "unix:///n.sock");
+        let local = (Fabric::Local, "local://n".to_owned());
+        assert_eq!(fabrics(&[], true), [local.clone()]);
+        assert_eq!(
+            fabrics(&[unix, tcp], true),
+            [
+                local.clone(),
+                (Fabric::Shm, unix.into()),
+                (Fabric::Tcp, tcp.into())
+            ]
+        );
+        assert_eq!(fabrics(&[unix], false), [local, (Fabric::Tcp, unix.into())]);
+    }
+
+    #[test]
+    fn the_name_of_a_small_node_fits_whatever_its_node_is_called() {
+        for name in ["n".to_owned(), "n".repeat(64), "é".repeat(32)] {
+            let small = node_name(&name, Fabric::Local);
+            assert!(
+                small.len() <= 64 && small.ends_with("-canary-local"),
+                "{small}"
+            );
+        }
+    }
+
+    #[test]
+    fn two_rooms_have_two_patterns() {
+        let (mut a, mut b) = ([0; 64], [0; 64]);
+        pattern(RoomId(FIRST_ID), &mut a);
+        pattern(RoomId(FIRST_ID + 1), &mut b);
+        assert_ne!(a, b);
+        assert_ne!(a[..8], a[24..32]);
+    }
+}

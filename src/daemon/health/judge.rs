@@ -1,0 +1,409 @@
+//! What is wrong, from what was seen. Pure: no clock, no node.
+
+use super::ledger::{Finding, Wrong};
+use kvroom::health::{EntranceState, Part, PartPulse, Still, StillWhy};
+use std::time::Duration;
+
+/// A pool of which so many percent are quarantined serves nobody, whoever is to blame.
+const QUARANTINE_PERCENT: u64 = 90;
+
+/// How many times its deadline a canary may take while its node is busy and gets on.
+pub(crate) const PATIENCE: u32 = 10;
+
+/// What was seen of the node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    /// All parts.
+    pub(crate) parts: Vec<PartPulse>,
+    /// Those that have something to do and begin no turn.
+    pub(crate) still: Vec<Still>,
+    /// The listeners.
+    pub(crate) listeners: Vec<EntranceState>,
+    /// The pools.
+    pub(crate) pools: Vec<PoolSeen>,
+    /// The canaries.
+    pub(crate) canaries: Vec<CanarySeen>,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PoolSeen {
+    /// Its name.
+    pub(crate) name: String,
+    /// Pages that it has.
+    pub(crate) pages: u64,
+    /// Pages that are leased.
+    pub(crate) leased: u64,
+    /// Pages that are quarantined: by rooms, and by former lives of the pool.
+    pub(crate) quarantined: u64,
+}
+
+/// A canary, at the moment of the look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CanarySeen {
+    /// `canary tcp lane 0`.
+    pub(crate) name: String,
+    /// How long the present run takes, and what it does.
+    pub(crate) running: Option<(Duration, &'static str)>,
+    /// How the last run ended.
+    pub(crate) last: LastSeen,
+    /// Its node is busy, and gets on.
+    pub(crate) busy: bool,
+}
+
+/// How a canary's last run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LastSeen {
+    /// There was none.
+    Never,
+    /// All bytes came, in so long.
+    Passed(Duration),
+    /// It could not start, for so long now: the node has as many rooms as it may. And how long ago a
+    /// room of the node ended last.
+    Full(Duration, Duration),
+    /// For so long now, for this reason.
+    Failed(Duration, String),
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// A part with something to do and no turn.
+    pub(crate) blocked_after: Duration,
+    /// A canary.
+    pub(crate) canary: Duration,
+}
+
+/// Every check.
+pub(crate) fn judge(seen: &Seen, bounds: Bounds) -> Vec<Finding> {
+    let mut found: Vec<Finding> = (seen.parts.iter())
+        .map(|part| judge_part(part, &seen.still, bounds.blocked_after))
+        .collect();
+    found.push(judge_outcomes(&seen.parts));
+    found.extend(seen.listeners.iter().map(judge_listener));
+    found.extend(seen.pools.iter().map(judge_pool));
+    let canaries = seen.canaries.iter();
+    found.extend(canaries.map(|canary| judge_canary(canary, bounds.canary)));
+    found
+}
+
+/// One part, against a bound.
+pub(crate) fn judge_part(part: &PartPulse, still: &[Still], bound: Duration) -> Finding {
+    let name = part.part.to_string();
+    let still = still.iter().find(|s| s.part == part.part);
+    match still.filter(|s| s.since >= bound || s.why == StillWhy::Gone) {
+        Some(still) => Finding::wrong(
+            name,
+            Wrong {
+                since: still.since,
+                why: format!(
+                    "{}, and has made no turn for {:.1?}",
+                    still.why, still.since
+                ),
+                action: what_to_do(&part.part),
+            },
+        ),
+        None => Finding::well(name),
+    }
+}
+
+fn what_to_do(part: &Part) -> &'static str {
+    match part {
+        Part::Node => {
+            "no peer can come or go: take a stack of the thread kvroom-NAME (gdb -p PID), then restart the daemon"
+        }
+        Part::Shard(_) | Part::Session(_) => {
+            "its rooms stand still: take a stack of its thread (gdb -p PID), GET /v1/recording, then \
+             restart the daemon"
+        }
+        Part::Lane(_) => {
+            "what it copies stands still, and the pages stay lent: send new rooms elsewhere, take a stack \
+             of its thread (gdb -p PID), GET /v1/recording; restart only when no page of this node may be \
+             in use"
+        }
+    }
+}
+
+fn judge_outcomes(parts: &[PartPulse]) -> Finding {
+    let overdue: u64 = parts.iter().map(|p| p.overdue).sum();
+    if overdue == 0 {
+        return Finding::well("outcomes");
+    }
+    let many = if overdue >= 1_000 { " or more" } else { "" };
+    let wrong = Wrong {
+        since: Duration::from_secs(1),
+        why: format!("{overdue}{many} rooms have no outcome a second after their deadline"),
+        action: "the shards do not keep up with their clocks: send less, or give the node more shards; if \
+                 it is idle, GET /v1/recording and report it",
+    };
+    Finding::wrong("outcomes", wrong)
+}
+
+fn judge_listener(listener: &EntranceState) -> Finding {
+    let name = format!("listener {}", listener.address);
+    let Some((since, errno)) = listener.failing else {
+        return Finding::well(name);
+    };
+    let error = std::io::Error::from_raw_os_error(errno);
+    let wrong = Wrong {
+        since,
+        why: format!("nobody can be accepted: {error}"),
+        action: "raise the limit of open files (LimitNOFILE, ulimit -n), or see who holds them",
+    };
+    Finding::wrong(name, wrong)
+}
+
+fn judge_pool(pool: &PoolSeen) -> Finding {
+    let name = format!("pool {}", pool.name);
+    let (pages, quarantined) = (pool.pages, pool.quarantined);
+    if pages == 0 || quarantined.saturating_mul(100) < pages.saturating_mul(QUARANTINE_PERCENT) {
+        let leased = pool.leased;
+        let note = format!("{leased} of {pages} pages are leased, {quarantined} quarantined");
+        return Finding::well(name).with(note);
+    }
+    let wrong = Wrong {
+        since: Duration::ZERO,
+        why: format!("{quarantined} of its {pages} pages are quarantined"),
+        action: "see in \"peers\" and in GET /v1/rooms?quarantined=true who may still write them; stop or \
+                 reach those nodes, and the pages come back by proof",
+    };
+    Finding::wrong(name, wrong)
+}
+
+fn judge_canary(canary: &CanarySeen, deadline: Duration) -> Finding {
+    let name = canary.name.clone();
+    const LATE: &str = "see which part stands still in the other checks; if none does, GET \
+                        /v1/recording shows where the room got stuck";
+    if let Some((age, stage)) = canary.running
+        && age > deadline
+    {
+        let why = format!("it is not done after {age:.1?}: {stage}");
+        if canary.busy && age <= deadline.saturating_mul(PATIENCE) {
+            return Finding::well(name).with(format!("{why}; but the node is busy, and gets on"));
+        }
+        return Finding::wrong(
+            name,
+            Wrong {
+                since: age.saturating_sub(deadline),
+                why,
+                action: LATE,
+            },
+        );
+    }
+    match &canary.last {
+        LastSeen::Passed(took) => Finding::well(name).with(format!("took {took:.1?}")),
+        LastSeen::Never => Finding::wrong(
+            name,
+            Wrong {
+                since: Duration::ZERO,
+                why: "it has not passed yet".into(),
+                action: "wait: the daemon has just started",
+            },
+        ),
+        LastSeen::Full(since, ended) if *ended <= deadline.saturating_mul(PATIENCE) => {
+            let note = format!(
+                "the node has been full for {since:.1?}, and gets on: the canary waits (limits.rooms)"
+            );
+            Finding::well(name).with(note)
+        }
+        LastSeen::Full(since, ended) => Finding::wrong(
+            name,
+            Wrong {
+                since: *since,
+                why: format!(
+                    "the node has as many rooms as limits.rooms allows, and none has ended for {ended:.1?}"
+                ),
+                action: "GET /v1/rooms shows them, and why their memory is held: abort those that nobody \
+                         waits for",
+            },
+        ),
+        LastSeen::Failed(since, why) => Finding::wrong(
+            name,
+            Wrong {
+                since: *since,
+                why: why.clone(),
+                action: "this node does not move bytes by this way: the text says what refused; GET \
+                         /v1/recording shows the room",
+            },
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const BOUNDS: Bounds = Bounds {
+        blocked_after: Duration::from_secs(2),
+        canary: Duration::from_secs(2),
+    };
+
+    fn part(part: Part) -> PartPulse {
+        PartPulse {
+            part,
+            turns: 1,
+            running: false,
+            since: SECOND,
+            waiting: 0,
+            asked: None,
+            took: None,
+            overdue: 0,
+            gone: false,
+        }
+    }
+
+    fn still(part: Part, since: Duration, why: StillWhy) -> Still {
+        Still { part, since, why }
+    }
+
+    fn canary() -> CanarySeen {
+        CanarySeen {
+            name: "canary tcp lane 0".into(),
+            running: None,
+            last: LastSeen::Passed(SECOND),
+            busy: false,
+        }
+    }
+
+    fn red(seen: &Seen) -> Vec<(String, String)> {
+        let found = judge(seen, BOUNDS);
+        let red = found.into_iter().filter_map(|f| Some((f.name, f.wrong?)));
+        red.map(|(name, wrong)| {
+            assert!(!wrong.action.is_empty(), "{name} says what to do");
+            (name, wrong.why)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn a_lane_is_named_when_it_stands_still_beyond_its_bound_and_not_before() {
+        let mut seen = Seen {
+            parts: vec![part(Part::Lane(0)), part(Part::Lane(1))],
+            still: vec![still(Part::Lane(1), SECOND, StillWhy::Waiting(9))],
+            ..Seen::default()
+        };
+        assert_eq!(red(&seen), []);
+        seen.still[0].since = 2 * SECOND;
+        let red = red(&seen);
+        assert_eq!(red.len(), 1);
+        assert_eq!(red[0].0, "lane 1");
+        assert!(red[0].1.contains("9 messages"), "{red:?}");
+    }
+
+    #[test]
+    fn a_part_that_has_died_is_not_waited_for() {
+        let seen = Seen {
+            parts: vec![part(Part::Shard(0))],
+            still: vec![still(Part::Shard(0), Duration::ZERO, StillWhy::Gone)],
+            ..Seen::default()
+        };
+        assert_eq!(red(&seen)[0].0, "shard 0");
+    }
+
+    #[test]
+    fn everything_that_stands_still_is_named() {
+        let parts = [Part::Node, Part::Shard(0), Part::Lane(0)];
+        let seen = Seen {
+            parts: parts.iter().cloned().map(part).collect(),
+            still: (parts.iter().cloned())
+                .map(|p| still(p, 3 * SECOND, StillWhy::InTurn))
+                .collect(),
+            canaries: vec![CanarySeen {
+                running: Some((3 * SECOND, "copying")),
+                ..canary()
+            }],
+            ..Seen::default()
+        };
+        let names: Vec<String> = red(&seen).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["node", "shard 0", "lane 0", "canary tcp lane 0"]);
+    }
+
+    #[test]
+    fn an_outcome_past_its_deadline_is_red() {
+        let mut seen = Seen {
+            parts: vec![part(Part::Shard(0))],
+            ..Seen::default()
+        };
+        assert_eq!(red(&seen), []);
+        seen.parts[0].overdue = 3;
+        assert_eq!(red(&seen)[0].0, "outcomes");
+    }
+
+    #[test]
+    fn a_canary_that_is_late_is_red_unless_its_node_is_busy_and_gets_on_and_not_for_ever() {
+        let at = |age: u32, busy| {
+            let canaries = vec![CanarySeen {
+                running: Some((age * SECOND, "copying")),
+                busy,
+                ..canary()
+            }];
+            let seen = Seen {
+                canaries,
+                ..Seen::default()
+            };
+            red(&seen).len()
+        };
+        assert_eq!((at(2, false), at(3, false)), (0, 1));
+        assert_eq!((at(3, true), at(20, true), at(21, true)), (0, 0, 1));
+    }
+
+    #[test]
+    fn a_canary_that_could_not_start_is_red_only_if_the_node_does_not_get_on() {
+        let full = |ended: u32| {
+            let canaries = vec![CanarySeen {
+                last: LastSeen::Full(60 * SECOND, ended * SECOND),
+                ..canary()
+            }];
+            let seen = Seen {
+                canaries,
+                ..Seen::default()
+            };
+            red(&seen).len()
+        };
+        assert_eq!((full(0), full(20), full(21)), (0, 0, 1));
+    }
+
+    #[test]
+    fn a_canary_that_never_passed_or_failed_is_red() {
+        for last in [LastSeen::Never, LastSeen::Failed(SECOND, "torn".into())] {
+            let canaries = vec![CanarySeen { last, ..canary() }];
+            let seen = Seen {
+                canaries,
+                ..Seen::default()
+            };
+            assert_eq!(red(&seen).len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_full_pool_is_well_and_one_that_is_quarantined_is_not() {
+        let pool = |leased, quarantined| Seen {
+            pools: vec![PoolSeen {
+                name: "kv".into(),
+                pages: 100,
+                leased,
+                quarantined,
+            }],
+            ..Seen::default()
+        };
+        assert_eq!(red(&pool(100, 0)), []);
+        assert_eq!(red(&pool(100, 89)), []);
+        assert_eq!(red(&pool(100, 90))[0].0, "pool kv");
+    }
+
+    #[test]
+    fn a_listener_that_cannot_accept_is_named_with_the_systems_reason() {
+        let listener = |failing| Seen {
+            listeners: vec![EntranceState {
+                address: "tcp://127.0.0.1:7400".into(),
+                failing,
+            }],
+            ..Seen::default()
+        };
+        assert_eq!(red(&listener(None)), []);
+        let red = red(&listener(Some((SECOND, 24))));
+        assert_eq!(red[0].0, "listener tcp://127.0.0.1:7400");
+        assert!(red[0].1.contains("open files"), "{red:?}");
+    }
+}
