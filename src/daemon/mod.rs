@@ -13,6 +13,7 @@
 
 mod app;
 mod config;
+mod dashboard;
 mod health;
 mod http;
 mod metrics;

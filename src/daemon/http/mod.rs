@@ -28,6 +28,7 @@ fn router(app: App) -> Router {
         .merge(super::pools::routes())
         .merge(super::health::routes())
         .merge(super::metrics::routes())
+        .merge(super::dashboard::routes())
         .split_for_parts();
     router.with_state(app)
 }
