@@ -1,7 +1,9 @@
 //! HTTP: listeners, limits, who may ask, and the routes of all parts.
 
+mod id;
 mod problem;
 
+pub(crate) use id::Id;
 pub(crate) use problem::Problem;
 
 use super::App;

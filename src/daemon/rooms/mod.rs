@@ -1,5 +1,8 @@
 //! Rooms that were started over HTTP: one task owns their handles.
 
+mod request;
+mod view;
+
 use super::http::Routes;
 use super::pools::Pools;
 use kvroom::Node;
