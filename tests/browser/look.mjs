@@ -29,7 +29,7 @@ await Promise.all(views.filter(([name]) => only.length === 0 || only.some((o) =>
     await page.getByRole("button", { name: "Abort the room" }).click();
     await page.waitForTimeout(4000);
   }
-  await page.screenshot({ path: `${folder}/${name}.png`, fullPage: true });
+  await page.screenshot({ path: `${folder}/${name}.png`, fullPage: !process.env.TOP });
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   if (wide > 0) console.log(`${name}: wider than the screen by ${wide}`);
   if (errors.length > 0) console.log(name, errors);

@@ -49,6 +49,7 @@ class Daemon {
     this.rooms = new Map();
     this.log = []; // Events with an id, for who comes back.
     this.seq = 0;
+    this.told = []; // What only the recording has.
     this.streams = new Set();
     this.chance = chance(7);
     this.next = 1000;
@@ -107,6 +108,13 @@ class Daemon {
     this.log.push({ seq: this.seq, type, text, data: { seq: this.seq, ...data } });
     if (this.log.length > 5000) this.log.shift();
     for (const stream of this.streams) stream.write(text);
+  }
+
+  /** An entry that the recording has and the stream has not. */
+  note(room, what, more) {
+    this.seq += 1;
+    this.told.push({ seq: this.seq, at_us: this.now(), part: "shard 0", what, room: room.id, attempt: room.attempt, life: "7", ...more });
+    if (this.told.length > 1000) this.told.shift();
   }
 
   tellRoom(room, from, to, event, reason = null) {
@@ -250,8 +258,13 @@ function route(daemon, ask, answer, url, json, problem) {
     if (ask.method === "DELETE") {
       if (!found.outcome) {
         daemon.end(found, { end: "aborted", code: "Requested", side: "local", detail: query.get("reason") });
+        daemon.note(found, "sent", { peer: found.peers[0], peer_no: 1, message: "Abort", frame: 9, claim: "12" });
+        daemon.note(found, "gate", { leg: 0, claim: "12", is: "occupied" });
         setTimeout(() => {
-          Object.assign(found, { released: true, state: "aborted", held_because: null, proofs: ["Drained"] });
+          daemon.note(found, "received", { peer: found.peers[0], peer_no: 1, message: "Drained", frame: 4, claim: "12" });
+          daemon.note(found, "gate", { leg: 0, claim: "12", is: "closed" });
+          daemon.note(found, "lease", { proofs: ["PeerDrained"] });
+          Object.assign(found, { released: true, state: "aborted", held_because: null, proofs: ["PeerDrained"] });
           daemon.tellRoom(found, "draining", "aborted", "Drained");
         }, 1500);
       }
@@ -261,8 +274,15 @@ function route(daemon, ask, answer, url, json, problem) {
   } else if (url.pathname === "/v1/recording") {
     answer.writeHead(200, { "content-type": "application/jsonl" });
     const since = Number(query.get("since") ?? 0);
-    const lines = daemon.log.filter((e) => e.type === "room" && e.data.room === query.get("room") && e.seq >= since).map((e) => JSON.stringify(e.data));
-    answer.end(lines.join("\n"));
+    const lines = [{ kvroom_recording: 1, node: "decode-0", incarnation: { started_ns: daemon.incarnation, nonce: "1" }, started_us: daemon.born * 1000, lost: 0, why: "http" }];
+    for (const { type, data } of daemon.log) {
+      if (type !== "room" || data.room !== query.get("room") || data.seq < since) continue;
+      const { shard, peer, ...entry } = data;
+      lines.push({ ...entry, part: `shard ${shard}`, what: "room", life: "7" });
+    }
+    for (const entry of daemon.told.filter((e) => e.room === query.get("room") && e.seq >= since)) lines.push(entry);
+    lines.sort((one, other) => (one.seq ?? 0) - (other.seq ?? 0));
+    answer.end(lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
   } else problem(404, "no-such-route", `There is no ${url.pathname}.`);
 }
 

@@ -1,8 +1,8 @@
-// Charts over the last minutes: plain SVG, with a legend that has the present values, a line that reads out any
+// Charts over the last minutes (one at first, up to five): plain SVG, with a legend that has the present values, a line that reads out any
 // moment (pointer or arrow keys), and the same as a table.
 
-const WINDOW = 5 * 60_000;
-const TALL = 168;
+const WINDOW = 5 * 60_000; // What is kept, and the longest that is shown.
+const LEAST_SHOWN = 60_000;
 const EDGE = { left: 62, right: 8, top: 8, bottom: 20 };
 
 /** The top of an axis that shows `most`, and its step. */
@@ -45,20 +45,25 @@ class Chart {
   }
 
   x(at) {
-    return EDGE.left + ((at - this.from) / WINDOW) * (this.wide - EDGE.left - EDGE.right);
+    return EDGE.left + ((at - this.from) / this.window) * (this.wide - EDGE.left - EDGE.right);
   }
 
   y(value) {
     const share = this.shape === "log"
       ? (Math.log10(Math.max(value, this.low)) - Math.log10(this.low)) / (Math.log10(this.top) - Math.log10(this.low))
       : value / this.top;
-    return TALL - EDGE.bottom - share * (TALL - EDGE.top - EDGE.bottom);
+    return this.tall - EDGE.bottom - share * (this.tall - EDGE.top - EDGE.bottom);
   }
 
   draw() {
     this.wide = this.plot.clientWidth;
     if (this.wide === 0) return;
-    this.from = Date.now() - WINDOW;
+    this.tall = this.drawing.clientHeight;
+    const now = Date.now();
+    // As long as there is something to show, in whole minutes.
+    const age = this.points.length > 0 ? now - this.points[0].at : 0;
+    this.window = Math.min(WINDOW, Math.max(LEAST_SHOWN, Math.ceil(age / 60_000) * 60_000));
+    this.from = now - this.window;
     const points = this.points.filter((p) => p.at >= this.from);
     this.shown = points;
     const value = (p, s) => p[s.key] ?? 0;
@@ -73,22 +78,30 @@ class Chart {
       parts.push(svg("line", { class: "grid-line", x1: EDGE.left, x2: this.wide - EDGE.right, y1: at, y2: at }));
       parts.push(svg("text", { x: EDGE.left - 6, y: at + 4, "text-anchor": "end" }, this.words(tick)));
     }
-    for (let minute = 0; minute <= 5; minute += 1) {
-      const at = this.x(this.from + minute * 60_000);
-      const label = minute === 5 ? "now" : `−${5 - minute} min`;
-      parts.push(svg("text", { x: at, y: TALL - 4, "text-anchor": minute === 5 ? "end" : minute === 0 ? "start" : "middle" }, label));
-    }
+    parts.push(...this.moments());
     for (const run of runs(points)) parts.push(...(this.shape === "area" ? this.areas(run, value) : this.lines(run)));
     for (const at of this.breaks) {
       if (at < this.from) continue;
-      parts.push(svg("line", { class: "restart", x1: this.x(at), x2: this.x(at), y1: EDGE.top, y2: TALL - EDGE.bottom }));
+      parts.push(svg("line", { class: "restart", x1: this.x(at), x2: this.x(at), y1: EDGE.top, y2: this.tall - EDGE.bottom }));
       parts.push(svg("text", { x: this.x(at) + 4, y: EDGE.top + 8 }, "restart"));
     }
-    this.cursor = svg("line", { class: "cursor", y1: EDGE.top, y2: TALL - EDGE.bottom, visibility: "hidden" });
-    this.drawing.setAttribute("viewBox", `0 0 ${this.wide} ${TALL}`);
+    this.cursor = svg("line", { class: "cursor", y1: EDGE.top, y2: this.tall - EDGE.bottom, visibility: "hidden" });
+    this.drawing.setAttribute("viewBox", `0 0 ${this.wide} ${this.tall}`);
     this.drawing.replaceChildren(...parts, this.cursor);
     this.tell(points);
     if (this.details.open) this.tabulate();
+  }
+
+  /** The names of moments under the drawing: as many as have room. */
+  moments() {
+    const step = this.window <= LEAST_SHOWN ? 15_000 : this.wide < 420 ? this.window : 60_000;
+    const all = [];
+    for (let ago = this.window; ago >= 0; ago -= step) {
+      const words = ago === 0 ? "now" : this.window <= LEAST_SHOWN ? `−${ago / 1000} s` : `−${ago / 60_000} min`;
+      const anchor = ago === 0 ? "end" : ago === this.window ? "start" : "middle";
+      all.push(svg("text", { x: this.x(this.from + this.window - ago), y: this.tall - 4, "text-anchor": anchor }, words));
+    }
+    return all;
   }
 
   axis(most, all) {
@@ -139,7 +152,7 @@ class Chart {
         setText(item.lastElementChild, last ? this.words(last[s.key]) : "–");
       });
     const now = this.series.map((s) => `${s.name} ${last ? this.words(last[s.key]) : "not known"}`).join(", ");
-    this.drawing.setAttribute("aria-label", `${this.title}, the last 5 minutes. Now: ${now}.`);
+    this.drawing.setAttribute("aria-label", `${this.title}, the last ${plural(this.window / 60_000, "minute")}. Now: ${now}.`);
     if (this.marked !== null) this.mark(Math.min(this.marked, points.length - 1));
     else setText(this.readout, last ? "" : "Nothing was measured yet since this page was opened.");
   }

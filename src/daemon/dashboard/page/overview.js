@@ -42,14 +42,14 @@ class Overview {
       { label: "Lane", text: (l) => l.lane },
       { label: "Queued", kind: "n", text: (l) => number(l.queued) },
       { label: "Wait", kind: "n", text: (l) => micros(l.wait_us) },
-      { label: "Share of the longest queue", fill: (cell, l) => bar(cell, l.share, false) },
+      { label: "Share", kind: "wide", fill: (cell, l) => bar(cell, l.share) },
     ] });
     this.peers = new Table({ caption: "Peers", cards: true, empty: "No peer is connected.", key: (p) => p.name, columns: [
       { label: "Peer", text: (p) => p.name },
       { label: "State", fill: (cell, p) => stateChip(cell, p.state) },
       { label: "Fabric", text: (p) => p.fabric ?? "" },
       { label: "Quarantined", kind: "n", text: (p) => number(p.quarantined_pages ?? 0) },
-      { label: "Why", text: (p) => p.why ?? "" },
+      { label: "Why", kind: "long", text: (p) => p.why ?? "" },
     ] });
     this.pools = new Table({ caption: "Pools", cards: true, empty: "No pool is registered.", key: (p) => String(p.id), columns: [
       { label: "Pool", text: (p) => `${p.name ?? p.id}` },
@@ -58,13 +58,13 @@ class Overview {
       { label: "Leased", kind: "n", text: (p) => number(p.leased_pages) },
       { label: "Quarantined", kind: "n", text: (p) => number(pagesOf(p)) },
     ] });
-    this.recent = new Table({ caption: "The last transitions", cards: true, empty: "No room changed its state since this page was opened.",
+    this.recent = new Table({ caption: "The last transitions", empty: "No room changed its state since this page was opened.",
       key: (e) => `${e.shard ?? 0}.${e.seq}`, columns: [
         { label: "Room", fill: (cell, e) => roomLink(cell, e.room, e.attempt) },
-        { label: "Role", text: (e) => e.role ?? "" },
-        { label: "From", text: (e) => e.from ?? "" },
         { label: "To", fill: (cell, e) => stateChip(cell, e.to ?? "") },
-        { label: "By", text: (e) => [e.event, e.reason?.code, e.peer].filter(Boolean).join(", ") },
+        { label: "From", text: (e) => e.from ?? "" },
+        { label: "Role", text: (e) => e.role ?? "" },
+        { label: "By", kind: "long", text: (e) => [e.event, e.reason?.code, e.peer].filter(Boolean).join(", ") },
       ] });
     this.recentNote = el("p", { class: "note" });
     this.node = [
@@ -79,8 +79,9 @@ class Overview {
 
   healthPanel() {
     const list = el("ul", { class: "checks" });
+    const passed = el("ul", { class: "passed", "aria-label": "Checks that pass" });
     const note = el("p", { class: "note" });
-    return { node: panel("Health", list, note), list, note };
+    return { node: panel("Health", list, passed, note), list, passed, note };
   }
 
   quarantinePanel() {
@@ -89,7 +90,7 @@ class Overview {
       { label: "Room", fill: (cell, r) => roomLink(cell, r.id, r.attempt) },
       { label: "Pages", kind: "n", text: (r) => number(r.pages) },
       { label: "Started", kind: "n", text: (r) => `${span(r.age_ms)} ago` },
-      { label: "Held because", text: (r) => r.held_because ?? "" },
+      { label: "Held because", kind: "long", text: (r) => r.held_because ?? "" },
     ] });
     const pools = el("ul", { class: "checks" });
     const more = el("p", { class: "note", hidden: true }, el("a", { href: "#/rooms?quarantined=true" }, "All rooms in quarantine"));
@@ -116,7 +117,7 @@ class Overview {
   renderSample(sample) {
     const { tiles, charts } = this;
     const rooms = STATES.reduce((sum, s) => sum + (sample.rooms?.[s] ?? 0), 0);
-    tiles.rooms.show(number(rooms), STATES.map((s) => `${number(sample.rooms?.[s] ?? 0)} ${s.slice(0, 5)}.`).join(" "));
+    tiles.rooms.show(number(rooms), `${number(sample.rooms?.draining ?? 0)} draining`);
     tiles.done.show(`${number(sample.done_per_s ?? 0)}/s`);
     tiles.aborted.show(`${number(sample.aborted_per_s ?? 0)}/s`);
     const flows = sample.bytes ?? [];
@@ -130,12 +131,13 @@ class Overview {
     charts.ended.show(samples, breaks);
     charts.reuse.show(samples, breaks);
     charts.bytes.show(points, breaks);
-    const longest = Math.max(1, ...(sample.lanes ?? []).map((l) => l.queued));
+    // Below 16 a bar would be drawn as long as a real queue.
+    const longest = Math.max(16, ...(sample.lanes ?? []).map((l) => l.queued));
     this.lanes.show((sample.lanes ?? []).map((l) => ({ ...l, share: l.queued / longest })));
   }
 
   renderHealth() {
-    const { list, note, node } = this.health;
+    const { list, passed, note, node } = this.health;
     const failing = (answer, about) => (answer?.checks ?? []).filter((c) => !c.ok).map((c) => ({ ...c, about }));
     const checks = [...failing(known.alive, "not alive"), ...failing(known.ready, "not ready")];
     const problem = known.problems.get("ready");
@@ -149,6 +151,10 @@ class Overview {
         setText(why, c.why ?? "");
         setText(what, c.do ? `What to do: ${c.do}` : "");
       });
+    const good = (known.ready?.checks ?? []).filter((c) => c.ok).slice(0, 24);
+    passed.hidden = good.length === 0;
+    list.hidden = checks.length === 0;
+    reconcile(passed, good, (c) => c.name, () => el("li", { class: "state", "data-state": "ok" }), (item, c) => setText(item, c.name));
     const all = (known.ready?.checks ?? []).length;
     setText(note, problem ?? (known.ready === null ? "Not known yet." : checks.length > 0
       ? `${plural(checks.length, "check fails", "checks fail")} of ${all + (known.alive?.checks ?? []).length}.`
@@ -170,10 +176,12 @@ class Overview {
     setText(note, pages === 0 && held.length === 0
       ? "Nothing is in quarantine: all memory of rooms that ended came back within its deadline."
       : `${plural(pages, "page")} of ${plural(held.length, "room")}${known.quarantined?.next ? " and more" : ""} passed the drain deadline and ${pages === 1 ? "is" : "are"} not proven quiet yet.`
-        + (held.length > 0 ? ` The oldest room was started ${span(oldest)} ago.` : "") + " No timer gives them back; the proof does.");
+        + (held.length > 0 ? ` The oldest room was started ${span(oldest)} ago.` : "") + " No timer gives them back; a proof does.");
+    rooms.node.hidden = held.length === 0;
     rooms.show([...held].sort((a, b) => b.age_ms - a.age_ms).slice(0, 5));
     reconcile(pools, entries.slice(0, 5), (q) => `${q.pool} ${q.pages?.[0]}`, () => el("li", { class: "note" }),
       (item, q) => setText(item, `Pool ${q.pool}, ${plural(q.pages?.length ?? 0, "page")} (${pageList(q.pages ?? [])}): ${q.why}`));
+    pools.hidden = entries.length === 0;
     more.hidden = held.length <= 5;
     const small = held.length > 0 ? `oldest started ${span(oldest)} ago` : "";
     this.tiles.quarantine.show(plural(pages, "page"), small, pages > 0 ? "bad" : "");
@@ -219,10 +227,9 @@ function pageList(pages) {
   return words.join(", ") + (ranges.length > 12 ? ` and ${ranges.length - 12} more ranges` : "");
 }
 
-function bar(cell, share, full) {
+function bar(cell, share) {
   keep(cell, () => el("span", { class: "bar", "aria-hidden": "true" }, el("i")), (node) => {
     node.firstElementChild.style.width = `${Math.max(0, Math.min(1, share)) * 100}%`;
-    node.firstElementChild.className = full ? "full" : "";
   });
 }
 

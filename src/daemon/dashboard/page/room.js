@@ -69,8 +69,8 @@ class Room {
     if (!answer.ok) throw await problemOf(answer);
     for (const line of (await answer.text()).split("\n")) {
       if (line.trim() === "") continue;
-      const entry = entryOf(JSON.parse(line));
-      if (entry.seq === undefined) continue;
+      const entry = JSON.parse(line);
+      if (entry.seq === undefined) continue; // The header.
       this.since = Math.max(this.since, entry.seq + 1);
       if (entry.attempt === undefined || Number(entry.attempt) === Number(this.attempt)) this.put(entry);
     }
@@ -114,7 +114,7 @@ class Room {
     reconcile(this.list, entries, (e) => `${e.seq} ${e.at_us} ${e.live ? 1 : 0}`,
       () => el("li", {}, el("time"), el("div")),
       (item, e) => {
-        item.dataset.kind = e.to === "aborted" || e.reason ? "end" : e.to ? "room" : "other";
+        item.dataset.kind = kindOf(e);
         setText(item.firstElementChild, e.at_us === first ? seconds(e.at_us) : `+${micros(e.at_us - first)}`);
         setText(item.lastElementChild, wordsOf(e));
       });
@@ -123,26 +123,46 @@ class Room {
 
 const seconds = (us) => `${((us ?? 0) / 1e6).toFixed(3)} s`;
 
-/** What an entry says, in one line. */
+/** What an entry says, in one line: of the stream, or of the recording (docs/recording.md). */
 function wordsOf(e) {
-  const change = e.to ? [e.role && `${e.role}:`, e.from && e.from !== e.to ? `${e.from} → ${e.to}` : e.to].filter(Boolean).join(" ") : "";
-  const reason = e.reason ? (typeof e.reason === "string" ? e.reason : [e.reason.code, e.reason.side && `by ${e.reason.side}`, e.reason.detail].filter(Boolean).join(", ")) : "";
-  const message = e.message ? `${e.direction ?? ""} ${e.message}`.trim() : "";
-  const where = [e.peer && `peer ${e.peer}`, e.part].filter(Boolean).join(", ");
-  return [change, e.event && `by ${e.event}`, message, reason, e.note, e.more, where && `(${where})`].filter(Boolean).join(" ");
+  const leg = e.leg === undefined || e.leg === null ? "" : `leg ${e.leg}`;
+  const peer = e.peer ? `peer ${e.peer}` : "";
+  switch (e.what) {
+    case "sent": return `sent to ${e.peer}: ${[e.message, e.claim && `claim ${e.claim}`].filter(Boolean).join(", ")}`;
+    case "received": return `received from ${e.peer}: ${[e.message, e.claim && `claim ${e.claim}`].filter(Boolean).join(", ")}`;
+    case "leg": return `${leg} is claim ${e.claim} of ${e.peer}`;
+    case "gate": return `the gate of ${leg} is ${e.is}`;
+    case "job": return `job ${e.job} of ${leg}: ${bytes(e.bytes)}, ${/^lane/.test(e.road) ? `to ${e.road}` : e.road}`;
+    case "lease": return e.proofs ? `its memory went back, proven by ${[e.proofs].flat().join(", ")}` : `the lease of chunk ${e.chunk} went back`;
+    case "refused": return `a start as ${e.role} was refused: ${reasonOf(e.reason)}`;
+    case "note": return e.note;
+    default: break;
+  }
+  if (!e.to && !e.event) return [e.what, restOf(e)].filter(Boolean).join(": ");
+  const change = e.from && e.from !== e.to ? `${e.from} → ${e.to}` : e.to;
+  return [`${e.role ? `${e.role}: ` : ""}${[change, e.event && `by ${e.event}`].filter(Boolean).join(" ")}`,
+    leg, peer, reasonOf(e.because), reasonOf(e.reason), restOf(e)].filter(Boolean).join(", ");
 }
 
-/** One line of the recording in the shape of an event of the stream; what it has beside that is kept as words. */
-function entryOf(line) {
-  const flat = { ...line };
-  const kind = flat.what ?? flat.kind;
-  if (kind && typeof kind === "object") Object.assign(flat, kind);
-  const taken = new Set(["seq", "at_us", "room", "attempt", "role", "from", "to", "event", "reason", "peer", "message", "direction", "part", "note", "what", "kind", "v", "shard", "more"]);
-  flat.more = Object.entries(flat).filter(([key, value]) => !taken.has(key) && value !== null)
-    .map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
-  flat.note ??= typeof kind === "string" && !flat.to && !flat.message ? kind : null;
-  if (flat.part && typeof flat.part === "object") flat.part = JSON.stringify(flat.part);
-  return flat;
+function reasonOf(reason) {
+  if (!reason || typeof reason === "string") return reason ?? "";
+  return [`because ${reason.code}`, sideOf(reason.side), reason.detail].filter(Boolean).join(", ");
+}
+
+const TOLD = new Set(["seq", "at_us", "part", "what", "room", "attempt", "life", "role", "from", "to", "event", "reason", "because",
+  "leg", "peer", "peer_no", "frame", "shard", "live", "cells", "terms", "layers", "first", "last", "page_tokens", "pool_layers"]);
+
+/** The other fields of an entry, by their names. */
+function restOf(e) {
+  return Object.entries(e).filter(([key, value]) => !TOLD.has(key) && value !== null && value !== undefined)
+    .map(([key, value]) => `${key.replaceAll("_", " ")} ${key === "tokens" ? value.join("–") : typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
+}
+
+function kindOf(e) {
+  if (e.reason || e.because || e.what === "refused") return "end";
+  if (e.to === "done" && e.from !== e.to) return "done";
+  if (e.what === "lease" && e.proofs) return "done";
+  return e.to && e.from !== e.to ? "room" : "other";
 }
 
 /** What is known of a room in one role. */
@@ -179,7 +199,7 @@ class RoomCard {
     this.held.className = room.held_because ? "held" : room.released ? "held free" : "";
     this.held.hidden = !room.held_because && !room.released && !end;
     setText(this.held, room.held_because ? `Why its memory is still held: ${room.held_because}`
-      : room.released ? `Its memory came back${room.proofs?.length ? ` by ${room.proofs.join(", ")}` : ""}.`
+      : room.released ? `Its memory is back in its pools${room.proofs?.length ? `; proven by ${room.proofs.join(", ")}` : ""}.`
         : end ? "It has ended; its memory is on its way back." : "");
     const facts = [
       ["Outcome", endOf(room.outcome) || "none yet"],

@@ -23,7 +23,8 @@ class Rooms {
       field("peer", "Peer", text({ list: "peer-names" })),
       field("state", "State", choice("registered", "transferring", "draining", "done", "aborted")),
       field("role", "Role", choice("send", "receive")),
-      el("label", { class: "check" }, el("input", { type: "checkbox", id: "filter-quarantined", name: "quarantined" }), "In quarantine"));
+      el("label", { class: "check" }, el("input", { type: "checkbox", id: "filter-quarantined", name: "quarantined" }), "In quarantine"),
+      el("button", { type: "submit" }, "Search"));
     this.names = el("datalist", { id: "peer-names" });
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -38,10 +39,10 @@ class Rooms {
       { label: "Role", text: (r) => r.role },
       { label: "State", fill: (cell, r) => stateChip(cell, r.state, r.quarantined ? `${r.state}, quarantined` : r.state) },
       { label: "Peers", text: (r) => (r.peers ?? []).join(", ") },
-      { label: "Tag", text: (r) => r.tag ?? "" },
+      { label: "Tag", kind: "long", text: (r) => r.tag ?? "" },
       { label: "Pages", kind: "n", text: (r) => number(r.pages) },
       { label: "Age", kind: "n", text: (r) => span(r.age_ms) },
-      { label: "Ended / held because", text: (r) => [endOf(r.outcome), r.held_because && `held: ${r.held_because}`].filter(Boolean).join("; ") },
+      { label: "Ended / held because", kind: "long wide", text: (r) => [endOf(r.outcome), r.held_because && `held: ${r.held_because}`].filter(Boolean).join("; ") },
     ] });
     this.status = el("p", { class: "note", id: "rooms-status" });
     this.back = el("button", { type: "button", onclick: () => this.turn(-1) }, "Previous page");
@@ -80,15 +81,19 @@ class Rooms {
       const value = input.type === "checkbox" ? (input.checked ? "true" : "") : input.value.trim();
       if (value !== "") query.set(name, value);
     }
-    if (enter && /^\d+(\.\d+)?$/.test(query.get("id") ?? "")) {
-      const [id, attempt] = query.get("id").split(".");
-      const found = (this.answer?.rooms ?? []).find((r) => String(r.id) === id);
-      location.hash = roomHash(id, attempt ?? found?.attempt ?? 0);
-      return;
-    }
+    if (enter && /^\d+(\.\d+)?$/.test(query.get("id") ?? "")) return this.visit(query.get("id"));
     const hash = query.size > 0 ? `#/rooms?${query}` : "#/rooms";
     history.replaceState(null, "", hash);
     this.moved(query);
+  }
+
+  /** Goes to the room itself, if there is one: who ends a number with Enter wants to see it. */
+  async visit(text) {
+    const [id, attempt] = text.split(".");
+    const found = await roomsOf(id, attempt ?? null).catch(() => []);
+    if (view !== this) return;
+    if (attempt !== undefined || found.length > 0) location.hash = roomHash(id, attempt ?? Math.max(...found.map((r) => r.attempt)));
+    else this.search();
   }
 
   turn(by) {
@@ -162,8 +167,10 @@ class Rooms {
 function endOf(outcome) {
   if (!outcome) return "";
   if (outcome.end === "done") return "done";
-  return [`aborted: ${outcome.code ?? "no code"}`, outcome.side && `by ${outcome.side}`, outcome.detail].filter(Boolean).join(", ");
+  return [`aborted: ${outcome.code ?? "no code"}`, sideOf(outcome.side), outcome.detail].filter(Boolean).join(", ");
 }
+
+const sideOf = (side) => ({ local: "here", peer: "at the peer" })[side] ?? side;
 
 /** The rooms with this id in both roles; empty if the daemon knows none. `attempt` null: the newest. */
 async function roomsOf(id, attempt) {
