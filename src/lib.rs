@@ -68,14 +68,14 @@ pub use kvroom_actors::ids::{Incarnation, PeerRef, RoomId, RoomKey};
 pub use kvroom_actors::limits::{Deadlines, Limits};
 pub use kvroom_actors::memory::{
     Backing, CopyFacts, CopyMeasurement, CopyMode, CopySample, Errno, FileOptions, Holder,
-    HugePages, LeaseError, Pool, PoolError, Proof, Quarantined, ReadLease, ReleasedPages,
-    SharedError, SharedOptions, WriteLease, copy_facts, measure_copies,
+    HugePages, LeaseError, OthersMemory, Pool, PoolError, Proof, Quarantined, ReadLease,
+    ReleasedPages, SharedError, SharedOptions, SharedWords, WriteLease, copy_facts, measure_copies,
 };
 pub use kvroom_actors::reason::{Code, Reason, Side};
 pub use kvroom_actors::room::{Outcome, StateName};
 pub use kvroom_actors::runtime::{
     AddressError, ClusterKey, ConnectError, Cpus, Driver, KeyTooShort, ListenError, LocalHub, Net,
-    NodeError, PeerState, PinError, Pinning, PoolChangeError, cpus_of_this_thread,
+    NodeError, OtherProcess, PeerState, PinError, Pinning, PoolChangeError, cpus_of_this_thread,
 };
 pub use kvroom_actors::supervisor::spent::Spent;
 pub use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};

@@ -7,10 +7,11 @@ use super::receive::{ReceiveBuilder, ReceiveRoom};
 use super::send::{SendBuilder, SendRoom};
 use super::stats::{EarlyClaim, NodeStats, RoomInfo, ShutdownReport, Which};
 use kvroom_actors::fabric::Fabric;
-use kvroom_actors::ids::{Incarnation, PeerRef, RoomId};
+use kvroom_actors::ids::{Incarnation, PeerRef, RoomId, RoomKey};
 use kvroom_actors::limits::{Deadlines, Limits};
 use kvroom_actors::memory::{CopyMode, Pool};
 use kvroom_actors::reason::{Code, Reason};
+use kvroom_actors::room::Role;
 use kvroom_actors::runtime::PeerState;
 use kvroom_actors::runtime::shared::NodeShared;
 use kvroom_actors::runtime::{
@@ -396,6 +397,7 @@ impl Node {
     /// with the same reason. Any other room that is started when this has returned is not touched.
     pub async fn abort_where(&self, which: Which, reason: impl Into<String>) -> usize {
         let which = match which {
+            Which::Pool(pool) => return self.abort_holders(&pool, reason.into()).await,
             Which::All => io::Which::All,
             Which::Room(id) => io::Which::Room(id),
             Which::Tag(tag) => io::Which::Tag(tag.into()),
@@ -410,6 +412,22 @@ impl Node {
             // All shards are told before any answers. One that has stopped has ended its rooms.
             answers.extend(ask_with(inbox, |shard, ctx| {
                 shard.abort_where(which, reason, ctx)
+            }));
+        }
+        let mut told = 0;
+        for answer in answers {
+            told += answer.await.unwrap_or(0);
+        }
+        told
+    }
+
+    async fn abort_holders(&self, pool: &Pool, why: String) -> usize {
+        let reason = Reason::new(Code::PoolRetired, why);
+        let mut answers = Vec::new();
+        for inbox in self.runtime.inboxes() {
+            let (pool, reason) = (pool.clone(), reason.clone());
+            answers.extend(ask_with(inbox, move |shard, ctx| {
+                shard.abort_holders(&pool, reason, ctx)
             }));
         }
         let mut told = 0;
@@ -446,6 +464,25 @@ impl Node {
         let names = self.peer_names().await;
         let named = rooms.into_iter().map(|room| room_info(room, &names));
         named.collect()
+    }
+
+    /// Those of these rooms that are alive or drain, in no order. Asks only the shards that have them,
+    /// whatever the number of other rooms.
+    pub async fn rooms_of(&self, rooms: &[(RoomKey, Role)]) -> Vec<RoomInfo> {
+        let mut shards: Vec<(&Inbox, Vec<(RoomKey, Role)>)> = Vec::new();
+        for &(key, role) in rooms {
+            let inbox = self.inbox(key.id);
+            match shards.iter_mut().find(|(known, _)| known.is(inbox)) {
+                Some((_, keys)) => keys.push((key, role)),
+                None => shards.push((inbox, vec![(key, role)])),
+            }
+        }
+        let mut found = Vec::with_capacity(rooms.len());
+        for (inbox, keys) in shards {
+            found.extend(ask(inbox, move |shard| shard.rooms_of(&keys)).await.unwrap_or_default());
+        }
+        let names = self.peer_names().await;
+        found.into_iter().map(|room| room_info(room, &names)).collect()
     }
 
     /// Counters and gauges.
@@ -584,6 +621,7 @@ fn room_info(room: info::RoomInfo, names: &HashMap<PeerRef, String>) -> RoomInfo
         state: room.state,
         outcome: room.outcome,
         peers: room.peers.into_iter().map(|p| name_of(names, p)).collect(),
+        legs: room.legs,
         tag: room.tag,
         pages: room.pages,
         age: room.age,

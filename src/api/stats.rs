@@ -2,6 +2,7 @@
 
 use super::node::Peer;
 use kvroom_actors::ids::{RoomId, RoomKey};
+use kvroom_actors::memory::Pool;
 use kvroom_actors::room::{Outcome, Role, StateName};
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ pub enum Which {
     Tag(String),
     /// Every room with a leg to this peer.
     Peer(Peer),
+    /// Every room that holds pages of this pool; its reason is `PoolRetired`.
+    Pool(Pool),
 }
 
 /// One room of a node.
@@ -31,6 +34,8 @@ pub struct RoomInfo {
     pub outcome: Option<Outcome>,
     /// Names of the peers of its legs.
     pub peers: Vec<String>,
+    /// What each of these legs is at, for people: for example `gate open`.
+    pub legs: Vec<&'static str>,
     /// Its tag.
     pub tag: Option<String>,
     /// Pages it holds.

@@ -207,6 +207,12 @@ impl SourceView {
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, CopyError> {
         let (start, len) = lent(self.held(), End::Source, offset, bytes, &Cell::new(0))?;
+        if self.held().memory().is_foreign() {
+            // Other processes may write it meanwhile: what is shown is a copy.
+            let mut copy = vec![0; len];
+            self.held().memory().look(offset, &mut copy);
+            return Ok(f(&copy));
+        }
         // SAFETY: within the pool's initialised memory; the pages are held for reading as long as
         // this view lives, so nobody writes them.
         Ok(f(unsafe {

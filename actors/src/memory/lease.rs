@@ -62,8 +62,8 @@ impl ReadLease {
     ///
     /// # Panics
     ///
-    /// If `layer` is not below the pool's layers, or `index` not below the lease's length; and in a
-    /// child of fork, if the pool is shared.
+    /// If `layer` is not below the pool's layers, or `index` not below the lease's length; if other
+    /// processes write the pool's pages ([`Pool::of_others`]); and in a child of fork, if the pool is shared.
     #[track_caller]
     pub fn page(&self, layer: u32, index: usize) -> &[u8] {
         let (start, len) = cell(&self.held, layer, index);
@@ -122,8 +122,8 @@ impl WriteLease {
     ///
     /// # Panics
     ///
-    /// If `layer` is not below the pool's layers, or `index` not below the lease's length; and in a
-    /// child of fork, if the pool is shared.
+    /// If `layer` is not below the pool's layers, or `index` not below the lease's length; if other
+    /// processes write the pool's pages ([`Pool::of_others`]); and in a child of fork, if the pool is shared.
     #[track_caller]
     pub fn page(&self, layer: u32, index: usize) -> &[u8] {
         self.must_not_be_lent();
@@ -138,8 +138,8 @@ impl WriteLease {
     ///
     /// # Panics
     ///
-    /// If `layer` is not below the pool's layers, or `index` not below the lease's length; and in a
-    /// child of fork, if the pool is shared.
+    /// If `layer` is not below the pool's layers, or `index` not below the lease's length; if other
+    /// processes write the pool's pages ([`Pool::of_others`]); and in a child of fork, if the pool is shared.
     #[track_caller]
     pub fn page_mut(&mut self, layer: u32, index: usize) -> &mut [u8] {
         self.must_not_be_lent();
@@ -241,6 +241,13 @@ fn debug(name: &str, held: &Held, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 fn cell(held: &Held, layer: u32, index: usize) -> (NonNull<u8>, usize) {
     if !held.memory().is_mapped() {
         panic!("this lease is of shared memory, which is not mapped in a child of fork");
+    }
+    if held.memory().is_foreign() {
+        let layout = held.pool().layout();
+        panic!(
+            "pool \"{}\" is of other processes, which write it at any time: no slice of it is made",
+            layout.name
+        );
     }
     let pages = held.pages();
     let Some(page) = pages.get(index) else {

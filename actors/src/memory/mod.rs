@@ -71,9 +71,11 @@ pub use pool::{Pool, PoolError, PoolMemory, ReleasedPages};
 pub(crate) use remote::{RemoteGates, RemotePool};
 pub(crate) use ring::{RingError, RingMemory, RingReader, RingSide, RingWriter};
 pub use shared::{
-    Backing, Errno, FileOptions, HugePages, Origin, Quarantined, SharedError, SharedOptions, forked,
+    Backing, Errno, FileOptions, HugePages, Origin, Quarantined, SharedError, SharedOptions,
+    SharedWords, forked,
 };
-pub(crate) use shared::{PidFd, ProcessId, SharedMemory, boot_id, user};
+pub(crate) use shared::{PidFd, ProcessId, SharedMemory, boot_id, proc_shows_this_namespace, user};
+pub use shared_pool::OthersMemory;
 pub(crate) use shared_pool::{NoteOwners, gate_table};
 pub use shared_table::WriterDead;
 pub(crate) use shared_table::{SharedGates, TableMemory, Writer};

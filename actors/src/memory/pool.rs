@@ -110,6 +110,8 @@ pub struct PoolMemory {
     /// What keeps it mapped, if others may map it too.
     shared: Option<Arc<SharedMemory>>,
     backing: Backing,
+    /// Other processes read and write its pages: no slice of them is ever made here.
+    foreign: bool,
     /// Of a pool that outlives this process.
     attachment: OnceLock<Arc<Attachment>>,
     layout: Arc<PoolLayout>,
@@ -168,6 +170,11 @@ impl PoolMemory {
         self.shared.as_ref().is_none_or(|shared| shared.is_mapped())
     }
 
+    /// Whether other processes read and write its pages.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.foreign
+    }
+
     pub(super) fn holders(&self) -> &LeaseTable {
         &self.holders
     }
@@ -196,6 +203,34 @@ impl PoolMemory {
             Order::PagesFirst => page * u64::from(l.layers) + layer,
         };
         self.at(cell.checked_mul(l.page_bytes)?, l.page_bytes)
+    }
+
+    /// Copies out the bytes at `offset` as they are at this moment, whoever writes them; `None` if they
+    /// are not all within the pool.
+    pub(super) fn look(&self, offset: u64, into: &mut [u8]) -> Option<()> {
+        let (start, n) = self.at(offset, into.len() as u64)?;
+        let words = if start.addr().get().is_multiple_of(size_of::<u64>()) {
+            n / size_of::<u64>()
+        } else {
+            0
+        };
+        let (whole, rest) = into.split_at_mut(words * size_of::<u64>());
+        for (i, word) in whole.chunks_exact_mut(size_of::<u64>()).enumerate() {
+            // SAFETY: the word at `i` lies within the range, and so within the memory.
+            let from = unsafe { start.cast::<u64>().add(i) };
+            // SAFETY: readable as long as the pool lives, and aligned (checked above). As for bytes
+            // below, a lane may write it at the same time.
+            word.copy_from_slice(&unsafe { from.read_volatile() }.to_ne_bytes());
+        }
+        for (i, byte) in (words * size_of::<u64>()..).zip(rest) {
+            // SAFETY: `i` is less than the length of the range, which lies within the memory.
+            let from = unsafe { start.add(i) };
+            // SAFETY: readable as long as the pool lives. A lane may write it at the same time: it
+            // is memory shared with devices and other processes by design, so it is read with a
+            // volatile access, of which the compiler assumes nothing, and no reference is made.
+            *byte = unsafe { from.read_volatile() };
+        }
+        Some(())
     }
 
     /// See [`pages_of`].
@@ -365,6 +400,7 @@ impl Pool {
         layout: PoolLayout,
         shared: SharedMemory,
         backing: Backing,
+        foreign: bool,
     ) -> Result<Pool, PoolError> {
         let len = bytes_of(&layout)?;
         if shared.len() < len {
@@ -381,7 +417,7 @@ impl Pool {
         Ok(Pool::new(
             layout,
             memory,
-            Some(Arc::new(shared)),
+            Some((Arc::new(shared), foreign)),
             backing,
             None,
         ))
@@ -390,14 +426,17 @@ impl Pool {
     fn new(
         layout: PoolLayout,
         memory: Bytes,
-        shared: Option<Arc<SharedMemory>>,
+        shared: Option<(Arc<SharedMemory>, bool)>,
         backing: Backing,
         on_free: Option<OnFree>,
     ) -> Pool {
+        let foreign = shared.as_ref().is_some_and(|(_, foreign)| *foreign);
+        let shared = shared.map(|(memory, _)| memory);
         Pool(Arc::new(PoolMemory {
             memory,
             shared,
             backing,
+            foreign,
             attachment: OnceLock::new(),
             holders: LeaseTable::new(layout.pages),
             layout: Arc::new(layout),
@@ -515,33 +554,26 @@ impl Pool {
             let pool = self.0.layout.name.clone();
             return Err(PoolError::Forked { pool });
         }
-        let Some((start, len)) = self.0.cell(layer, page) else {
-            let pool = self.0.layout.name.clone();
-            return Err(PoolError::NoSuchCell { pool, layer, page });
-        };
-        let n = len.min(into.len());
-        let words = if start.addr().get().is_multiple_of(size_of::<u64>()) {
-            n / size_of::<u64>()
-        } else {
-            0
-        };
-        let (whole, rest) = into[..n].split_at_mut(words * size_of::<u64>());
-        for (i, word) in whole.chunks_exact_mut(size_of::<u64>()).enumerate() {
-            // SAFETY: the word at `i` lies within the cell, and so within the memory.
-            let from = unsafe { start.cast::<u64>().add(i) };
-            // SAFETY: readable as long as the pool lives, and aligned (checked above). As for bytes
-            // below, a lane may write it at the same time.
-            word.copy_from_slice(&unsafe { from.read_volatile() }.to_ne_bytes());
+        let layout = &self.0.layout;
+        let n = into
+            .len()
+            .min(usize::try_from(layout.page_bytes).unwrap_or(usize::MAX));
+        let seen = layout
+            .cell_offset(layer, page)
+            .and_then(|offset| self.0.look(offset, &mut into[..n]));
+        match seen {
+            Some(()) => Ok(n),
+            None => {
+                let pool = layout.name.clone();
+                Err(PoolError::NoSuchCell { pool, layer, page })
+            }
         }
-        for (i, byte) in (words * size_of::<u64>()..).zip(rest) {
-            // SAFETY: `i` is less than the length of the cell, which lies within the memory.
-            let from = unsafe { start.add(i) };
-            // SAFETY: readable as long as the pool lives. A lane may write it at the same time: it
-            // is memory shared with devices and other processes by design, so it is read with a
-            // volatile access, of which the compiler assumes nothing, and no reference is made.
-            *byte = unsafe { from.read_volatile() };
-        }
-        Ok(n)
+    }
+
+    /// Whether other processes read and write its pages ([`Pool::of_others`]): then leases of it give
+    /// no slices.
+    pub fn is_of_others(&self) -> bool {
+        self.0.is_foreign()
     }
 
     /// Whether both are handles of the same pool.

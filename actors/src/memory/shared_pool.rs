@@ -22,8 +22,30 @@ use super::shared_table::{Lending, TableMemory};
 use super::target::Target;
 use crate::ids::ClaimNo;
 use kvroom_kernels::layout::PoolLayout;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+
+/// Memory that other processes read and write.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OthersMemory<'a> {
+    /// A file, in `/dev/shm` or anywhere where a mapping is shared.
+    File {
+        /// Where.
+        path: &'a Path,
+        /// Whether to make it, and how.
+        options: &'a FileOptions,
+    },
+    /// A descriptor of a memfd that is sealed against shrinking.
+    Sealed {
+        /// The descriptor.
+        memory: OwnedFd,
+        /// What is known of the pool's lives is kept in `BESIDE.kvroom` and `BESIDE.kvroom.gates-N`, as it
+        /// is beside a file. The same for the same memory each time.
+        beside: &'a Path,
+    },
+}
 
 impl Pool {
     /// A pool of zeroed memory that nodes on the same host may map, in huge pages if the system gives
@@ -58,7 +80,7 @@ impl Pool {
         match SharedMemory::create(&layout.name, bytes, options) {
             Ok(memory) => {
                 let huge = memory.is_huge();
-                Pool::in_shared(layout, memory, Backing::Memfd { huge })
+                Pool::in_shared(layout, memory, Backing::Memfd { huge }, false)
             }
             Err(why) => Err(PoolError::Shared {
                 pool: layout.name,
@@ -97,14 +119,55 @@ impl Pool {
         path: &Path,
         options: &FileOptions,
     ) -> Result<Pool, PoolError> {
+        Pool::attached(layout, path, false, |bytes| {
+            Ok((open_pool(path, bytes, options)?, Backing::File))
+        })
+    }
+
+    /// A pool in memory that other processes read and write: engines that are not written in Rust, which
+    /// map the file themselves. As [`Pool::from_file`], and safe: no slice of its pages is ever made
+    /// (leases of it have none to give), so nothing here goes wrong when such a process writes a page
+    /// out of turn. What is copied then is whatever the page held.
+    ///
+    /// What this process still owes to the others' good behaviour:
+    /// - who cuts the file short ends this process by a signal (SIGBUS). Memory that is sealed against
+    ///   that ([`OthersMemory::Sealed`]) cannot be cut;
+    /// - who writes a page that it did not lend or lease, or changes the files beside the pool, gets
+    ///   other bytes than it expects, there and in its peers.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::BadLayout`]; [`PoolError::Shared`]: as for [`Pool::from_file`]; or the memory is not
+    /// sealed against shrinking.
+    pub fn of_others(layout: PoolLayout, memory: OthersMemory<'_>) -> Result<Pool, PoolError> {
+        match memory {
+            OthersMemory::File { path, options } => Pool::attached(layout, path, true, |bytes| {
+                Ok((open_pool(path, bytes, options)?, Backing::File))
+            }),
+            OthersMemory::Sealed { memory, beside } => {
+                Pool::attached(layout, beside, true, |bytes| {
+                    let memory = SharedMemory::receive(memory, bytes)?;
+                    let huge = memory.is_huge();
+                    Ok((memory, Backing::Memfd { huge }))
+                })
+            }
+        }
+    }
+
+    fn attached(
+        layout: PoolLayout,
+        beside: &Path,
+        foreign: bool,
+        open: impl FnOnce(usize) -> Result<(SharedMemory, Backing), SharedError>,
+    ) -> Result<Pool, PoolError> {
         let bytes = bytes_of(&layout)?;
-        let opened = open_pool(path, bytes, options).and_then(|memory| {
-            let attachment = Attachment::new(path, &layout)?;
+        let opened = open(bytes).and_then(|memory| {
+            let attachment = Attachment::new(beside, &layout)?;
             Ok((memory, attachment))
         });
         match opened {
-            Ok((memory, attachment)) => {
-                let pool = Pool::in_shared(layout, memory, Backing::File)?;
+            Ok(((memory, backing), attachment)) => {
+                let pool = Pool::in_shared(layout, memory, backing, foreign)?;
                 pool.memory().attach(attachment);
                 Ok(pool)
             }
@@ -113,6 +176,21 @@ impl Pool {
                 why,
             }),
         }
+    }
+
+    /// Lets go of the files beside a pool that is over, so that its memory can be a pool again at once,
+    /// here or in another process, while sessions that could write into it go on. True if that is done;
+    /// false as long as it is not retired or pages of it are leased. Needed for pools that outlive this
+    /// process only; true for others.
+    pub fn let_go(&self) -> bool {
+        // Retired first: then no lease begins any more, and none that is not counted exists.
+        if !self.is_retired() || self.leased_pages() > 0 {
+            return false;
+        }
+        if let Some(attachment) = self.memory().attachment() {
+            attachment.part();
+        }
+        true
     }
 
     /// Pages that writers of a former life of the pool may still write, in rising order. Leases of them

@@ -5,7 +5,7 @@
 //! shard's inbox; one task carries them over in batches and waits until each batch is done.
 
 use super::attached::{Attached, AttachedRole, Gate, Lent, RealInput, RealOutput, Refusal};
-use super::core::{CoreLimits, ShardCore};
+use super::core::{CoreLimits, Life, ShardCore};
 use super::custody::Held;
 use super::io::{Counter, Input, Output, Which};
 use super::post::Small;
@@ -19,6 +19,7 @@ use crate::fabric::shm::{ShmClaim, Way};
 use crate::fabric::tcp::{NewJob, TcpRoute};
 use crate::handle::{Back, ChunkBack};
 use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, Tick};
+use crate::memory::Pool;
 use crate::memory::{
     Doorbell, GateLanded, JobBack, JobId, Lease, OpenGate, Target, Ticket, TicketSink, Withdrawn,
     Witness,
@@ -320,6 +321,17 @@ impl Shard {
         let told = self.core.matching(&which);
         self.input(Input::AbortWhere { which, reason }, ctx);
         told
+    }
+
+    /// Ends the rooms that are live now and hold pages of this pool, and counts them.
+    pub fn abort_holders(&mut self, pool: &Pool, reason: Reason, ctx: &mut Context<Self>) -> usize {
+        let holds = |life: &Life<Lent, Witness, Box<Attached>>| {
+            let mut leases = life.custody().leases();
+            leases.any(|(_, lent)| lent.lease.pool().same_pool(pool))
+        };
+        let lives = self.core.lives().filter(|(_, life)| holds(life));
+        let lives = lives.map(|(life, _)| life).collect();
+        self.abort_where(Which::Lives(lives), reason, ctx)
     }
 
     fn inbound(&mut self, message: Inbound, ctx: &mut Context<Self>) {

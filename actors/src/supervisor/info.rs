@@ -21,6 +21,8 @@ pub struct RoomInfo {
     pub outcome: Option<Outcome>,
     /// The peers of its legs.
     pub peers: Vec<PeerRef>,
+    /// What each of these legs is at, in a word or two.
+    pub legs: Vec<&'static str>,
     /// Its tag.
     pub tag: Option<String>,
     /// Pages it holds.
@@ -70,22 +72,30 @@ pub struct HeldPages {
 impl Shard {
     /// All rooms of the shard, draining ones among them.
     pub fn rooms(&self) -> Vec<RoomInfo> {
-        let now = self.now();
-        self.core()
-            .lives()
-            .map(|(_, l)| RoomInfo {
-                key: l.key(),
-                role: l.role(),
-                state: l.state(),
-                outcome: l.outcome().cloned(),
-                peers: l.legs().iter().map(|leg| leg.peer).collect(),
-                tag: l.tag().map(str::to_owned),
-                pages: l.pages(),
-                age: now.since(l.attached().since),
-                quarantined: l.is_quarantined(),
-                held_because: l.outcome().map(|_| why_held(l)),
-            })
-            .collect()
+        let lives = self.core().lives();
+        lives.map(|(_, life)| self.tell(life)).collect()
+    }
+
+    /// Those of these rooms that are alive or drain.
+    pub fn rooms_of(&self, keys: &[(RoomKey, Role)]) -> Vec<RoomInfo> {
+        let lives = keys.iter().filter_map(|(key, role)| self.core().life_of(*key, *role));
+        lives.map(|life| self.tell(life)).collect()
+    }
+
+    fn tell(&self, l: &Life<Lent, Witness, Box<Attached>>) -> RoomInfo {
+        RoomInfo {
+            key: l.key(),
+            role: l.role(),
+            state: l.state(),
+            outcome: l.outcome().cloned(),
+            peers: l.legs().iter().map(|leg| leg.peer).collect(),
+            legs: (0..l.legs().len()).map(|leg| leg_word(l, leg)).collect(),
+            tag: l.tag().map(str::to_owned),
+            pages: l.pages(),
+            age: self.now().since(l.attached().since),
+            quarantined: l.is_quarantined(),
+            held_because: l.outcome().map(|_| why_held(l)),
+        }
     }
 
     /// Claims that wait, oldest first.
@@ -123,6 +133,24 @@ impl Shard {
             }
         }
         held
+    }
+}
+
+fn leg_word(life: &Life<Lent, Witness, Box<Attached>>, leg: usize) -> &'static str {
+    let Some(record) = life.legs().get(leg) else {
+        return "gone";
+    };
+    match &life.attached().role {
+        _ if record.lost => "session lost",
+        AttachedRole::Sender { .. } if record.closed => "closed",
+        AttachedRole::Sender { .. } if record.ended => "ended",
+        AttachedRole::Sender { .. } => "bound",
+        AttachedRole::Receiver { gates, .. } => match gates.get(leg) {
+            Some(Gate::Open(_)) => "gate open",
+            Some(Gate::Closing(_)) => "gate closing",
+            Some(Gate::Closed) => "gate closed",
+            Some(Gate::None) | None => "claim not sent yet",
+        },
     }
 }
 

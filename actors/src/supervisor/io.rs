@@ -21,6 +21,8 @@ pub enum Which {
     Tag(Arc<str>),
     /// Every room with a leg to this peer.
     Peer(PeerRef),
+    /// These lives: the shell looked for something that a core does not know.
+    Lives(Arc<[LifeId]>),
 }
 
 /// A room to be started, whichever its role.

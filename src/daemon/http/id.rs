@@ -67,7 +67,7 @@ impl PartialSchema for Id {
             .build();
         let number = ObjectBuilder::new()
             .schema_type(SchemaType::Type(Type::Integer))
-            .format(Some(SchemaFormat::KnownFormat(KnownFormat::UInt64)))
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
             .minimum(Some(0))
             .build();
         let either = OneOfBuilder::new().item(digits).item(number);

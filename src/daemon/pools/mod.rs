@@ -1,20 +1,182 @@
-//! Pools of other processes: one task owns them.
+//! Pools of other processes: one task owns the table of them.
+//!
+//! ```text
+//!   POST /v1/pools ─▶ Keeper ─▶ memory (a file, made or given; a passed descriptor) ─▶ Node::add_pool
+//!   DELETE, owner died ─▶ Keeper: no new leases ─▶ every lease is back ─▶ gone
+//!                            └──▶ Snapshot: what everybody else reads, and leases from
+//! ```
+//!
+//! Rules:
+//! - Memory is never pulled from under a transfer: a pool goes when every lease of it is back, which
+//!   each is on proof only. Until then it is listed, with the reason.
+//! - The table has one owner, its task. Others have the last snapshot of it, and never wait to read it.
+//! - What is made from a request is checked before anything is opened, and opened before it is listed.
 
-use super::http::Routes;
-use kvroom::Node;
+mod entry;
+mod keeper;
+mod memory;
+mod routes;
+mod shape;
 
-/// Asks the task that owns the pools. Clones ask the same one.
-#[derive(Clone)]
-pub(crate) struct Pools {}
+pub(crate) use routes::routes;
+pub(crate) use shape::{PoolSpec, PoolView};
 
-impl Pools {
-    /// Starts the task.
-    pub(crate) fn start(_node: Node) -> Pools {
-        Pools {}
+use super::http::Problem;
+use axum::http::StatusCode;
+use keeper::Ask;
+use kvroom::{Node, Pool};
+pub(crate) use memory::Opened;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Asks that may wait for the keeper.
+const ASKS: usize = 64;
+
+/// What can be set about pools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PoolsOptions {
+    /// Where files of pools are made, and the only folder of which files are taken over HTTP.
+    pub(crate) folder: PathBuf,
+    /// Pools that there may be at once.
+    pub(crate) most: usize,
+}
+
+impl Default for PoolsOptions {
+    fn default() -> Self {
+        PoolsOptions {
+            folder: PathBuf::from("/dev/shm"),
+            most: 64,
+        }
     }
 }
 
-/// The routes of this part.
-pub(crate) fn routes() -> Routes {
-    Routes::new()
+/// Asks the task that owns the pools. Clones ask the same one.
+#[derive(Clone)]
+pub(crate) struct Pools {
+    asks: mpsc::Sender<Ask>,
+    snapshot: watch::Receiver<Arc<Snapshot>>,
+}
+
+/// The table at one moment.
+#[derive(Default)]
+struct Snapshot {
+    /// In the order of their registration.
+    entries: Vec<Arc<entry::Entry>>,
+}
+
+impl Pools {
+    /// Starts the task.
+    pub(crate) fn start(node: Node) -> Pools {
+        Pools::start_with(node, PoolsOptions::default())
+    }
+
+    /// As [`Pools::start`], set up.
+    pub(crate) fn start_with(node: Node, options: PoolsOptions) -> Pools {
+        let (asks, inbox) = mpsc::channel(ASKS);
+        let (publish, snapshot) = watch::channel(Arc::default());
+        tokio::spawn(keeper::run(node, options, inbox, publish));
+        Pools { asks, snapshot }
+    }
+
+    /// The pool of this name, to lease pages of. One that takes no new leases any more is given, too,
+    /// and refuses them itself.
+    pub(crate) fn get(&self, name: &str) -> Option<Pool> {
+        self.entry(name).map(|entry| entry.pool().clone())
+    }
+
+    /// As [`Pools::get`], of pools that take new leases; says what is wrong otherwise.
+    pub(crate) fn find(&self, name: &str) -> Result<Pool, Problem> {
+        let entry = self.entry(name).ok_or_else(|| unknown(name))?;
+        match entry.refuses() {
+            None => Ok(entry.pool().clone()),
+            Some(why) => Err(Problem::new(
+                StatusCode::CONFLICT,
+                "pool-not-serving",
+                "The pool takes no new pages into use",
+                format!("pool {name:?} gives no new leases: {why}"),
+            )),
+        }
+    }
+
+    /// All pools, as they are now.
+    pub(crate) fn list(&self) -> Vec<PoolView> {
+        let snapshot = self.snapshot.borrow().clone();
+        snapshot.entries.iter().map(|entry| entry.view()).collect()
+    }
+
+    /// The pool of this name, as it is now.
+    pub(crate) fn view(&self, name: &str) -> Result<PoolView, Problem> {
+        let entry = self.entry(name).ok_or_else(|| unknown(name))?;
+        Ok(entry.view())
+    }
+
+    /// Registers a pool; true if it is new, false if this very pool was there.
+    pub(crate) async fn register(&self, spec: PoolSpec) -> Result<(PoolView, bool), Problem> {
+        self.ask(|reply| Ask::Register { spec, reply }).await?
+    }
+
+    /// Takes a pool that is opened already and that the node has been started with.
+    pub(crate) async fn adopt(&self, opened: Opened) -> Result<PoolView, Problem> {
+        self.ask(|reply| Ask::Adopt { opened, reply }).await?
+    }
+
+    /// Takes a pool out of use; its rooms go on to their end, or are aborted. Answers at once.
+    pub(crate) async fn retire(&self, name: &str, abort: bool) -> Result<PoolView, Problem> {
+        let name = name.to_owned();
+        self.ask(|reply| Ask::Retire { name, abort, reply }).await?
+    }
+
+    /// Waits until there is no such pool any more.
+    pub(crate) async fn gone(&self, name: &str) {
+        let mut snapshot = self.snapshot.clone();
+        let is_gone = |s: &Arc<Snapshot>| s.named(name).is_none();
+        // An error is that the keeper has ended: nothing will come.
+        let _ = snapshot.wait_for(is_gone).await;
+    }
+
+    fn entry(&self, name: &str) -> Option<Arc<entry::Entry>> {
+        self.snapshot.borrow().named(name).cloned()
+    }
+
+    async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Result<T, Problem> {
+        let (reply, answer) = oneshot::channel();
+        match self.asks.try_send(ask(reply)) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                return Err(Problem::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "limit-reached",
+                    "A limit is reached",
+                    format!("{ASKS} requests about pools wait already; try again"),
+                ));
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(stopping()),
+        }
+        answer.await.map_err(|_| stopping())
+    }
+}
+
+impl Snapshot {
+    fn named(&self, name: &str) -> Option<&Arc<entry::Entry>> {
+        self.entries.iter().find(|e| e.name() == name)
+    }
+}
+
+fn unknown(name: &str) -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "no-such-pool",
+        "There is no such pool",
+        format!("there is no pool {name:?}: register it with POST /v1/pools"),
+    )
+}
+
+fn stopping() -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "stopping",
+        "The daemon is stopping",
+        "the daemon is stopping and takes no new pools",
+    )
 }

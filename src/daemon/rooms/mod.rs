@@ -1,24 +1,121 @@
 //! Rooms that were started over HTTP: one task owns their handles.
+//!
+//! ```text
+//!   routes, batch ─▶ Rooms ── Ask ──▶ Keeper (table of rooms, handles) ─▶ kvroom::Node
+//!        └── what only a shard knows (legs, why memory is held) is asked of it, for the rooms shown
+//! ```
+//!
+//! Rules: a room is started by its key once; the same request again shows the room it started. A room
+//! that was started goes on whether its client is there or not, until it ends, its deadline passes, or
+//! somebody aborts it. Rooms that are over stay readable as `[retention]` says.
 
+mod batch;
+mod chunks;
+mod keeper;
+mod problems;
 mod request;
+mod routes;
+mod start;
+mod table;
+mod trace;
 mod view;
+mod wait;
 
-use super::http::Routes;
+pub(crate) use keeper::Counts;
+pub(crate) use request::RoleName;
+pub(crate) use view::RoomState;
+
+use super::config::Config;
+use super::http::{Problem, Routes};
 use super::pools::Pools;
+use keeper::{Ask, Keeper, Reply, Seen, Starting};
 use kvroom::Node;
+use request::{FinishRoom, PushChunk, StartRoom};
+use table::{Filter, Which};
+use tokio::sync::{mpsc, oneshot};
+use view::{ChunkView, Room};
+
+/// Questions that may wait for the keeper.
+const QUEUE: usize = 1_024;
 
 /// Asks the task that owns the rooms. Clones ask the same one.
 #[derive(Clone)]
-pub(crate) struct Rooms {}
+pub(crate) struct Rooms {
+    asks: mpsc::Sender<Ask>,
+}
 
 impl Rooms {
     /// Starts the task.
-    pub(crate) fn start(_node: Node, _pools: Pools) -> Rooms {
-        Rooms {}
+    pub(crate) fn start(node: Node, pools: Pools, config: &Config) -> Rooms {
+        let (asks, queue) = mpsc::channel(QUEUE);
+        let keeper = Keeper::new(node, pools, &config.retention);
+        tokio::spawn(keeper.run(queue));
+        Rooms { asks }
+    }
+
+    /// How many rooms there are, by role and state; those that are remembered among them.
+    pub(crate) async fn counts(&self) -> Counts {
+        let (reply, answer) = oneshot::channel();
+        if self.asks.send(Ask::Count(reply)).await.is_err() {
+            return Counts::new();
+        }
+        answer.await.unwrap_or_default()
+    }
+
+    /// Starts rooms; each answer says whether the room is new.
+    async fn start_all(&self, rooms: Vec<StartRoom>) -> Vec<Result<(bool, Seen), Problem>> {
+        let (mut ask, mut answers) = (Vec::with_capacity(rooms.len()), Vec::with_capacity(rooms.len()));
+        for room in rooms {
+            let (reply, answer) = oneshot::channel();
+            ask.push(Starting { room, reply });
+            answers.push(answer);
+        }
+        // If nobody takes it, every answer says so.
+        let _ = self.asks.send(Ask::Start(ask)).await;
+        let mut started = Vec::with_capacity(answers.len());
+        for answer in answers {
+            started.push(answer.await.unwrap_or_else(|_| Err(Problem::stopping())));
+        }
+        started
+    }
+
+    async fn look(&self, which: Which) -> Result<Seen, Problem> {
+        self.ask(|reply| Ask::Look(which, reply)).await
+    }
+
+    async fn abort(&self, which: Which, reason: String) -> Result<Seen, Problem> {
+        self.ask(|reply| Ask::Abort(which, reason, reply)).await
+    }
+
+    async fn push(&self, which: Which, chunk: PushChunk, pool: kvroom::Pool) -> Result<(bool, ChunkView), Problem> {
+        self.ask(|reply| Ask::Push(which, chunk, pool, reply)).await
+    }
+
+    async fn finish(
+        &self,
+        which: Which,
+        finish: FinishRoom,
+        pool: Option<kvroom::Pool>,
+    ) -> Result<(bool, Seen), Problem> {
+        self.ask(|reply| Ask::Finish(which, finish, pool, reply)).await
+    }
+
+    async fn list(&self, filter: Filter) -> Result<(Vec<Room>, Option<u64>), Problem> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.asks.send(Ask::List(filter, reply)).await;
+        sent.map_err(|_| Problem::stopping())?;
+        answer.await.map_err(|_| Problem::stopping())
+    }
+
+    async fn ask<T>(&self, ask: impl FnOnce(Reply<T>) -> Ask) -> Result<T, Problem> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.asks.send(ask(reply)).await;
+        sent.map_err(|_| Problem::stopping())?;
+        answer.await.unwrap_or_else(|_| Err(Problem::stopping()))
     }
 }
 
 /// The routes of this part.
 pub(crate) fn routes() -> Routes {
-    Routes::new()
+    routes::all()
 }

@@ -112,6 +112,16 @@ pub(crate) enum From {
     Layers(FromLayers),
 }
 
+impl From {
+    /// The peer's name.
+    pub(crate) fn peer(&self) -> &str {
+        match self {
+            From::Whole(name) => name,
+            From::Layers(part) => &part.peer,
+        }
+    }
+}
+
 /// A peer that sends some layers (a pipeline stage).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -113,12 +113,13 @@ pub(crate) struct LandedBytes {
 pub(crate) struct Leg {
     /// The peer's name.
     pub(crate) peer: String,
-    /// In words: for example `open`, `closing`, `closed`.
+    /// In words: `bound`, `ended`, `closed`, `claim not sent yet`, `gate open`, `gate closing`,
+    /// `gate closed`, `session lost`.
     pub(crate) state: String,
-    /// Bytes handed to a lane, or announced by the sender.
-    pub(crate) posted_bytes: u64,
-    /// Bytes that were written.
-    pub(crate) written_bytes: u64,
+    /// Bytes handed to a lane, or announced by the sender; null if not known.
+    pub(crate) posted_bytes: Option<u64>,
+    /// Bytes that were written; null if not known.
+    pub(crate) written_bytes: Option<u64>,
 }
 
 /// Pages of a pool.

@@ -23,6 +23,7 @@ mod process;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod words;
 
 pub use error::{Errno, SharedError};
 pub(crate) use file::open_pool;
@@ -30,8 +31,9 @@ pub use fork::{Origin, forked};
 pub(crate) use memory::SharedMemory;
 pub(crate) use past::Attachment;
 pub use past::Quarantined;
-pub(crate) use process::{PidFd, ProcessId, boot_id};
+pub(crate) use process::{PidFd, ProcessId, boot_id, proc_shows_this_namespace};
 pub(crate) use sys::{readable, user, writable};
+pub use words::SharedWords;
 
 /// Whether memory is in huge pages: fewer entries to look up when small pages lie scattered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

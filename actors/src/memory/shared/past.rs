@@ -28,7 +28,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A page that a claim of a former life may still write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub struct Quarantined {
 /// This runtime's hold on a pool in a file.
 pub(crate) struct Attachment {
     companion: Companion,
+    /// Where tables of this runtime say that they are recorded here.
+    noted: Mutex<Vec<Weak<Noted>>>,
     past: Mutex<Past>,
     /// Pages that wait.
     waiting: AtomicUsize,
@@ -59,14 +61,21 @@ struct Past {
 
 /// Where a table of this runtime is recorded.
 #[derive(Default)]
-pub(super) struct Beside(Mutex<Vec<(Arc<Attachment>, TableEntry)>>);
+pub(super) struct Beside(Arc<Noted>);
+
+#[derive(Default)]
+struct Noted(Mutex<Vec<(Arc<Attachment>, TableEntry)>>);
 
 impl Beside {
     fn list(&self) -> MutexGuard<'_, Vec<(Arc<Attachment>, TableEntry)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.list()
     }
 
     fn add(&self, to: &Arc<Attachment>, entry: TableEntry) {
+        let mut noted = to.noted();
+        noted.retain(|n| n.strong_count() > 0);
+        noted.push(Arc::downgrade(&self.0));
+        drop(noted);
         self.list().push((Arc::clone(to), entry));
     }
 
@@ -76,6 +85,22 @@ impl Beside {
 
     pub(super) fn take(&mut self) -> Vec<(Arc<Attachment>, TableEntry)> {
         std::mem::take(&mut *self.list())
+    }
+}
+
+impl Noted {
+    fn list(&self) -> MutexGuard<'_, Vec<(Arc<Attachment>, TableEntry)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes out what is recorded in this pool.
+    fn of(&self, pool: &Attachment) -> Vec<(Arc<Attachment>, TableEntry)> {
+        let mut list = self.list();
+        let (its, others) = std::mem::take(&mut *list)
+            .into_iter()
+            .partition(|(a, _)| std::ptr::eq(&raw const **a, pool));
+        *list = others;
+        its
     }
 }
 
@@ -141,6 +166,7 @@ impl Attachment {
         let waiting = past.pages().count();
         Ok(Arc::new(Attachment {
             companion,
+            noted: Mutex::default(),
             past: Mutex::new(past),
             waiting: AtomicUsize::new(waiting),
         }))
@@ -275,6 +301,24 @@ impl Attachment {
             table.beside().add(self, entry);
         }
         Ok(())
+    }
+
+    /// Forgets all tables of this runtime, and is let go of by them. Only for a pool of which no page is
+    /// lent and none ever will be again: then nobody writes into it through any of them.
+    pub(crate) fn part(&self) {
+        if !self.companion.is_mapped() {
+            return;
+        }
+        let noted = std::mem::take(&mut *self.noted());
+        for table in noted.iter().filter_map(Weak::upgrade) {
+            for (_, entry) in table.of(self) {
+                self.companion.remove_table(&entry);
+            }
+        }
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Vec<Weak<Noted>>> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn record(&self, writer: &ProcessId, bytes: usize) -> Result<TableEntry, SharedError> {

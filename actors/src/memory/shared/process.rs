@@ -84,6 +84,11 @@ impl PidFd {
         })
     }
 
+    /// Of the process that has this number now.
+    pub(crate) fn of_number(pid: u32) -> io::Result<PidFd> {
+        PidFd::of(pid)
+    }
+
     /// Whether the process is dead: it will never execute another instruction, in any thread. False
     /// if that cannot be found out.
     pub(crate) fn is_dead(&self) -> bool {
@@ -245,7 +250,7 @@ impl ProcessId {
 /// The numbers of this process's namespaces of processes and of time, which are 32 bits each. Fails if
 /// /proc is that of another namespace: numbers of processes mean others there.
 fn namespace() -> io::Result<u64> {
-    shows(&fs::read_to_string("/proc/self/stat")?, std::process::id())?;
+    proc_shows_this_namespace()?;
     let number = |kind: &str| -> io::Result<Option<u64>> {
         match fs::read_link(format!("/proc/self/ns/{kind}")) {
             Ok(link) => Ok(namespace_of_link(&link.to_string_lossy())),
@@ -256,6 +261,11 @@ fn namespace() -> io::Result<u64> {
     let pid = number("pid")?.ok_or_else(|| io::Error::other("no namespace of processes"))?;
     // Kernels without namespaces of time have one time.
     Ok(pid << 32 | number("time")?.unwrap_or(0))
+}
+
+/// Fails if /proc is that of another namespace: numbers of processes mean others there.
+pub(crate) fn proc_shows_this_namespace() -> io::Result<()> {
+    shows(&fs::read_to_string("/proc/self/stat")?, std::process::id())
 }
 
 /// Whether this `/proc/self/stat` is of process `pid`, which is this one.

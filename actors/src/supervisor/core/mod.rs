@@ -253,6 +253,11 @@ impl<L, W, A> ShardCore<L, W, A> {
         self.lives.get_mut(&life).map(|l| &mut **l)
     }
 
+    /// The life that has this key in this role, if one is alive or drains.
+    pub fn life_of(&self, key: RoomKey, role: Role) -> Option<&Life<L, W, A>> {
+        self.life(*self.keys.get(&KeyUse::new(key, role))?)
+    }
+
     /// All lives.
     pub fn lives(&self) -> impl Iterator<Item = (LifeId, &Life<L, W, A>)> {
         self.lives.iter().map(|(id, l)| (*id, &**l))
@@ -364,13 +369,14 @@ impl<L, W, A> ShardCore<L, W, A> {
 
     /// The lives that `which` names and that have no outcome yet.
     fn live<'a>(&'a self, which: &'a Which) -> impl Iterator<Item = (LifeId, &'a Life<L, W, A>)> {
-        self.lives().filter(move |(_, l)| {
+        self.lives().filter(move |(life, l)| {
             l.outcome.is_none()
                 && match which {
                     Which::All => true,
                     Which::Room(id) => l.key.id == *id,
                     Which::Tag(tag) => l.tag.as_deref() == Some(&**tag),
                     Which::Peer(peer) => l.legs.iter().any(|leg| leg.peer == *peer && !leg.closed),
+                    Which::Lives(lives) => lives.contains(life),
                 }
         })
     }
@@ -386,7 +392,7 @@ impl<L, W, A> ShardCore<L, W, A> {
             .filter(|w| match which {
                 Which::All => true,
                 Which::Room(id) => w.offer.tag.room.id == *id,
-                Which::Tag(_) => false,
+                Which::Tag(_) | Which::Lives(_) => false,
                 Which::Peer(peer) => w.peer == *peer,
             })
             .map(|w| (w.peer, w.offer.clone()))

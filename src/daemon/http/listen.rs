@@ -1,0 +1,236 @@
+//! Listeners and connections.
+//!
+//! ```text
+//!   bind ─▶ Bound ─▶ serve ─▶ accept ─▶ (TLS) ─▶ HTTP/1.1 ─▶ router
+//!                      │ a permit for each connection      │ told to stop: the request that runs is
+//!                      └ none left: the next one waits      └ answered, then the connection closes
+//! ```
+//!
+//! Rules: nothing that one client does or leaves undone holds up another: heads have a deadline, what
+//! is not read by the client has one, and so has the handshake.
+
+use super::Problem;
+use crate::cli::exit::Failure;
+use crate::daemon::config::{Http, Listen};
+use axum::Router;
+use axum::http::StatusCode;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
+use std::future::poll_fn;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt;
+
+/// How long after the stop a connection may still take.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long sent bytes may stay unacknowledged.
+const UNREAD_FOR: Duration = Duration::from_secs(30);
+/// How long to wait when the system gives no descriptor for a new connection.
+const BREATH: Duration = Duration::from_millis(50);
+
+/// A socket that listens.
+pub(crate) enum Bound {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+impl Bound {
+    /// Listens there.
+    pub(crate) fn new(listen: &Listen) -> Result<Bound, Failure> {
+        match listen {
+            Listen::Tcp(address) => {
+                let failed = |e| Failure::Failed(format!("cannot listen for HTTP on {address}: {e}"));
+                let socket = std::net::TcpListener::bind(address).map_err(failed)?;
+                socket.set_nonblocking(true).map_err(failed)?;
+                TcpListener::from_std(socket).map(Bound::Tcp).map_err(failed)
+            }
+            Listen::Unix(path) => {
+                let shown = path.display();
+                let failed = |e| Failure::Failed(format!("cannot listen for HTTP on {shown}: {e}"));
+                remove_dead(path);
+                let socket = UnixListener::bind(path).map_err(failed)?;
+                Ok(Bound::Unix(socket, path.clone()))
+            }
+        }
+    }
+
+    /// As the ready line says it.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Bound::Tcp(socket) => socket.local_addr().map(|a| a.to_string()).unwrap_or_default(),
+            Bound::Unix(_, path) => format!("unix://{}", path.display()),
+        }
+    }
+
+    /// The port of a TCP socket.
+    pub(crate) fn port(&self) -> Option<u16> {
+        match self {
+            Bound::Tcp(socket) => socket.local_addr().ok().map(|a| a.port()),
+            Bound::Unix(..) => None,
+        }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if let Bound::Unix(_, path) = self {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// A socket that nobody listens on any more is in the way of the next life.
+fn remove_dead(path: &Path) {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// What all connections share.
+pub(super) struct Serving {
+    router: Router,
+    tls: Option<TlsAcceptor>,
+    http: http1::Builder,
+    header_timeout: Duration,
+    permits: Arc<Semaphore>,
+    most: usize,
+    stop: watch::Receiver<bool>,
+}
+
+impl Serving {
+    pub(super) fn new(
+        settings: &Http,
+        tls: Option<TlsAcceptor>,
+        router: Router,
+        stop: watch::Receiver<bool>,
+    ) -> Arc<Serving> {
+        let most = settings.max_connections.clamp(1, Semaphore::MAX_PERMITS);
+        let head = usize::try_from(settings.max_header_bytes.0).unwrap_or(usize::MAX);
+        let head = head.clamp(8 << 10, 16 << 20);
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(settings.header_timeout)
+            .max_header_size(head)
+            .max_buf_size(head.max(64 << 10));
+        Arc::new(Serving {
+            router,
+            tls,
+            http,
+            header_timeout: settings.header_timeout,
+            permits: Arc::new(Semaphore::new(most)),
+            most,
+            stop,
+        })
+    }
+
+    /// Accepts until told to stop.
+    pub(super) async fn accept(self: Arc<Self>, bound: Bound) {
+        let mut stop = self.stop.clone();
+        loop {
+            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
+                return;
+            };
+            let accepted = tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => return,
+                accepted = self.next(&bound, permit) => accepted,
+            };
+            if let Err(e) = accepted {
+                tracing::warn!("cannot accept a connection: {e}");
+                tokio::time::sleep(BREATH).await;
+            }
+        }
+    }
+
+    /// Waits until the last connection is closed, for a moment at most.
+    pub(super) async fn end(&self) {
+        let all = u32::try_from(self.most).unwrap_or(u32::MAX);
+        let _ = tokio::time::timeout(LAST_WORDS, self.permits.acquire_many(all)).await;
+    }
+
+    async fn next(self: &Arc<Self>, bound: &Bound, permit: OwnedSemaphorePermit) -> std::io::Result<()> {
+        match bound {
+            Bound::Tcp(socket) => {
+                let (stream, _) = socket.accept().await?;
+                let _ = stream.set_nodelay(true);
+                let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD_FOR));
+                tokio::spawn(Arc::clone(self).shake_hands(stream, permit));
+            }
+            Bound::Unix(socket, _) => {
+                let (stream, _) = socket.accept().await?;
+                // Who may open the socket's file is known by that: no TLS.
+                tokio::spawn(Arc::clone(self).talk(stream, permit));
+            }
+        }
+        Ok(())
+    }
+
+    async fn shake_hands(self: Arc<Self>, stream: tokio::net::TcpStream, permit: OwnedSemaphorePermit) {
+        let Some(tls) = self.tls.clone() else {
+            return self.talk(stream, permit).await;
+        };
+        match tokio::time::timeout(self.header_timeout, tls.accept(stream)).await {
+            Ok(Ok(stream)) => self.talk(stream, permit).await,
+            Ok(Err(e)) => tracing::debug!("a TLS handshake failed: {e}"),
+            Err(_) => tracing::debug!("a TLS handshake took too long"),
+        }
+    }
+
+    async fn talk<S>(self: Arc<Self>, stream: S, permit: OwnedSemaphorePermit)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let router = self.router.clone();
+        let service = service_fn(move |request| Box::pin(router.clone().oneshot(request)));
+        let mut connection = self.http.serve_connection(TokioIo::new(stream), service);
+        let mut stop = self.stop.clone();
+        let mut stopping = false;
+        let ended = loop {
+            tokio::select! {
+                ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break ended,
+                _ = stop.wait_for(|stop| *stop), if !stopping => {
+                    stopping = true;
+                    Pin::new(&mut connection).graceful_shutdown();
+                }
+            }
+        };
+        let parts = connection.into_parts();
+        let mut stream = parts.io.into_inner();
+        let closing = async {
+            let too_slow = ended.as_ref().is_err_and(hyper::Error::is_timeout);
+            // A connection that is only idle is closed without a word.
+            if too_slow && !parts.read_buf.is_empty() {
+                let _ = stream.write_all(&slow_head(self.header_timeout)).await;
+            }
+            let _ = stream.shutdown().await;
+        };
+        let _ = tokio::time::timeout(LAST_WORDS, closing).await;
+        drop(permit);
+    }
+}
+
+/// The answer to a head that did not come to its end.
+fn slow_head(within: Duration) -> Vec<u8> {
+    let problem = Problem::new(
+        StatusCode::REQUEST_TIMEOUT,
+        "slow-headers",
+        "The headers took too long",
+        format!("the headers did not end within {within:?} (http.header_timeout)"),
+    );
+    let body = problem.to_bytes();
+    let head = format!(
+        "HTTP/1.1 408 Request Timeout\r\nContent-Type: application/problem+json\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        body.len()
+    );
+    [head.into_bytes(), body].concat()
+}

@@ -1,0 +1,219 @@
+//! One pool of the table, and when it goes: a pure step over what is seen.
+
+use super::memory::{Opened, Place};
+use super::shape::{Arrangement, Kind, OwnerView, PoolSpec, PoolState, PoolView, quarantined};
+use kvroom::{Backing, Order, OtherProcess, Pool, PoolKind};
+use std::sync::Arc;
+
+/// One pool. Immutable: a changed one is another entry.
+#[derive(Clone)]
+pub(super) struct Entry {
+    opened: Arc<Opened>,
+    stage: Stage,
+    /// Rooms that were aborted on its way out.
+    aborted: usize,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It gives leases.
+    Serving,
+    /// Its owner is dead; it gives no more leases.
+    OwnerDied,
+    /// It was asked to go; it gives no more leases.
+    Retiring,
+}
+
+/// What happens to a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// Somebody asked for it to go; with its rooms aborted, or at their end.
+    Retire { abort: bool },
+    /// Its owner is dead.
+    OwnerDied,
+    /// A look at it: this many pages are leased.
+    Look { leased: usize },
+}
+
+/// What is to be done about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Do {
+    /// Nothing.
+    Nothing,
+    /// Give no more leases; take it from the node.
+    Retire,
+    /// That, and abort the rooms that hold pages of it.
+    RetireAndAbort,
+    /// Abort the rooms that hold pages of it.
+    Abort,
+    /// Drop it, and what was made for it.
+    Remove,
+}
+
+impl Stage {
+    /// The next stage, and what it takes.
+    pub(super) fn on(self, event: Event) -> (Stage, Do) {
+        match (self, event) {
+            (Stage::Serving, Event::Retire { abort: false }) => (Stage::Retiring, Do::Retire),
+            (Stage::Serving, Event::Retire { abort: true }) => {
+                (Stage::Retiring, Do::RetireAndAbort)
+            }
+            (Stage::Serving, Event::OwnerDied) => (Stage::OwnerDied, Do::RetireAndAbort),
+            (Stage::Retiring, Event::OwnerDied) => (Stage::OwnerDied, Do::Abort),
+            (stage, Event::Retire { abort: true }) => (stage, Do::Abort),
+            (stage, Event::Retire { abort: false } | Event::OwnerDied) => (stage, Do::Nothing),
+            (Stage::Serving, Event::Look { .. }) => (Stage::Serving, Do::Nothing),
+            (stage, Event::Look { leased: 0 }) => (stage, Do::Remove),
+            (stage, Event::Look { .. }) => (stage, Do::Nothing),
+        }
+    }
+}
+
+impl Entry {
+    pub(super) fn new(opened: Opened) -> Entry {
+        Entry {
+            opened: Arc::new(opened),
+            stage: Stage::Serving,
+            aborted: 0,
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.opened.pool.layout().name
+    }
+
+    pub(super) fn pool(&self) -> &Pool {
+        &self.opened.pool
+    }
+
+    pub(super) fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    pub(super) fn owner(&self) -> Option<&Arc<OtherProcess>> {
+        self.opened.owner.as_ref()
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Whether it was registered by the same words.
+    pub(super) fn is_of(&self, spec: &PoolSpec) -> bool {
+        self.opened.spec.as_ref() == Some(spec)
+    }
+
+    pub(super) fn at(&self, stage: Stage) -> Entry {
+        Entry {
+            stage,
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn with_aborted(&self, more: usize) -> Entry {
+        Entry {
+            aborted: self.aborted + more,
+            ..self.clone()
+        }
+    }
+
+    /// Why it gives no new leases.
+    pub(super) fn refuses(&self) -> Option<String> {
+        match self.stage {
+            Stage::Serving => None,
+            Stage::Retiring => Some("it is being retired".to_owned()),
+            Stage::OwnerDied => Some(owner_died(self.owner().map_or(0, |o| o.pid()))),
+        }
+    }
+
+    pub(super) fn view(&self) -> PoolView {
+        let (opened, layout) = (&self.opened, self.opened.pool.layout());
+        let leased_pages = opened.pool.leased_pages();
+        let why = self.refuses().map(|why| match leased_pages {
+            0 => format!("{why}; all of its pages are back, and it goes now"),
+            n => format!("{why}; it goes when {n} leased pages are back, each on proof"),
+        });
+        PoolView {
+            id: layout.name.clone(),
+            kind: match layout.kind {
+                PoolKind::Kv => Kind::Kv,
+                PoolKind::Aux => Kind::Aux,
+            },
+            order: match layout.order {
+                Order::LayersFirst => Arrangement::LayersFirst,
+                Order::PagesFirst => Arrangement::PagesFirst,
+            },
+            layers: layout.layers,
+            pages: layout.pages,
+            page_bytes: layout.page_bytes,
+            page_tokens: layout.page_tokens,
+            backing: match opened.pool.backing() {
+                Backing::Private => "private",
+                Backing::Memfd { .. } => "shared",
+                Backing::File => "file",
+            }
+            .to_owned(),
+            path: match &opened.place {
+                Place::File { path, .. } => Some(path.display().to_string()),
+                Place::Passed { .. } | Place::Own => None,
+            },
+            created: opened.is_made_here(),
+            leased_pages,
+            quarantined_pages: quarantined(&opened.pool.quarantined()),
+            owner: self.owner().map(|owner| OwnerView {
+                pid: owner.pid(),
+                alive: !owner.is_dead(),
+            }),
+            state: match self.stage {
+                Stage::Serving => PoolState::Serving,
+                Stage::OwnerDied => PoolState::OwnerDied,
+                Stage::Retiring => PoolState::Retiring,
+            },
+            why,
+            rooms_aborted: self.aborted,
+        }
+    }
+}
+
+/// Why a pool whose owner is dead ends its rooms.
+pub(super) fn owner_died(pid: u32) -> String {
+    format!("its owner, process {pid}, is dead")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_goes_when_nothing_of_it_is_leased_and_it_gives_no_more() {
+        for stage in [Stage::OwnerDied, Stage::Retiring] {
+            assert_eq!(stage.on(Event::Look { leased: 1 }), (stage, Do::Nothing));
+            assert_eq!(stage.on(Event::Look { leased: 0 }), (stage, Do::Remove));
+        }
+        let serving = Stage::Serving;
+        assert_eq!(
+            serving.on(Event::Look { leased: 0 }),
+            (serving, Do::Nothing)
+        );
+    }
+
+    #[test]
+    fn rooms_are_aborted_when_the_owner_dies_and_otherwise_only_if_asked_for() {
+        let retire = |abort| Event::Retire { abort };
+        let (gone, asked) = (Stage::OwnerDied, Stage::Retiring);
+        for (stage, event, after) in [
+            (Stage::Serving, Event::OwnerDied, (gone, Do::RetireAndAbort)),
+            (Stage::Serving, retire(false), (asked, Do::Retire)),
+            (Stage::Serving, retire(true), (asked, Do::RetireAndAbort)),
+            (asked, Event::OwnerDied, (gone, Do::Abort)),
+            (asked, retire(true), (asked, Do::Abort)),
+            (asked, retire(false), (asked, Do::Nothing)),
+            (gone, retire(false), (gone, Do::Nothing)),
+            (gone, retire(true), (gone, Do::Abort)),
+            (gone, Event::OwnerDied, (gone, Do::Nothing)),
+        ] {
+            assert_eq!(stage.on(event), after, "{stage:?}, {event:?}");
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! The task that owns the table of pools.
+//!
+//! ```text
+//!   asks ─┐          ┌─▶ openings (threads that block: files, descriptors) ─▶ listed
+//!   ticks ┼─▶ Keeper ┼─▶ leavings (the node forgets it, its rooms are aborted) ─▶ looked at
+//!   ends ─┘          └─▶ Snapshot
+//! ```
+//!
+//! Rules: the task itself waits for nobody. What may take long is a task of its own, which says so
+//! when it is done; how many there are is bounded by the number of pools.
+
+use super::entry::{Do, Entry, Event, Stage};
+use super::memory::{self, Opened};
+use super::shape::{PoolSpec, PoolView};
+use super::{PoolsOptions, Snapshot, unknown};
+use crate::daemon::http::Problem;
+use axum::http::StatusCode;
+use kvroom::{Node, PoolChangeError, Which};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{MissedTickBehavior, interval};
+
+/// How often pools are looked at that are on their way out.
+const SOON: Duration = Duration::from_millis(20);
+/// How often all are: owners, pages of former lives.
+const NOW_AND_THEN: Duration = Duration::from_secs(1);
+
+type Registered = Result<(PoolView, bool), Problem>;
+
+/// What the keeper is asked.
+pub(super) enum Ask {
+    Register {
+        spec: PoolSpec,
+        reply: oneshot::Sender<Registered>,
+    },
+    Adopt {
+        opened: Opened,
+        reply: oneshot::Sender<Result<PoolView, Problem>>,
+    },
+    Retire {
+        name: String,
+        abort: bool,
+        reply: oneshot::Sender<Result<PoolView, Problem>>,
+    },
+}
+
+struct Keeper {
+    node: Node,
+    options: PoolsOptions,
+    publish: watch::Sender<Arc<Snapshot>>,
+    entries: Vec<Arc<Entry>>,
+    /// Names of what is being opened, with who waits.
+    opening: HashMap<String, oneshot::Sender<Registered>>,
+    openings: JoinSet<(String, Result<Opened, Problem>)>,
+    /// Pools that the node is being told about; with the number of rooms that were aborted.
+    leaving: HashMap<String, usize>,
+    leavings: JoinSet<(String, usize)>,
+    /// Each ends when an owner is dead.
+    owners: JoinSet<()>,
+    watched: HashMap<String, AbortHandle>,
+}
+
+/// Keeps the table until nobody can ask any more.
+pub(super) async fn run(
+    node: Node,
+    options: PoolsOptions,
+    mut inbox: mpsc::Receiver<Ask>,
+    publish: watch::Sender<Arc<Snapshot>>,
+) {
+    let mut keeper = Keeper {
+        node,
+        options,
+        publish,
+        entries: Vec::new(),
+        opening: HashMap::new(),
+        openings: JoinSet::new(),
+        leaving: HashMap::new(),
+        leavings: JoinSet::new(),
+        owners: JoinSet::new(),
+        watched: HashMap::new(),
+    };
+    let (mut soon, mut now_and_then) = (interval(SOON), interval(NOW_AND_THEN));
+    soon.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    now_and_then.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            ask = inbox.recv() => match ask {
+                Some(ask) => keeper.asked(ask),
+                None => return,
+            },
+            Some(opened) = keeper.openings.join_next() => {
+                if let Ok((name, opened)) = opened {
+                    keeper.opened(&name, opened);
+                }
+            }
+            Some(left) = keeper.leavings.join_next() => {
+                if let Ok((name, aborted)) = left {
+                    keeper.left(&name, aborted);
+                }
+            }
+            Some(_) = keeper.owners.join_next() => keeper.look_at_owners(),
+            _ = soon.tick(), if keeper.entries.iter().any(|e| e.stage() != Stage::Serving) => {
+                keeper.look();
+            }
+            _ = now_and_then.tick() => {
+                keeper.look_at_owners();
+                keeper.look_again();
+            }
+        }
+    }
+}
+
+impl Keeper {
+    fn asked(&mut self, ask: Ask) {
+        match ask {
+            Ask::Register { spec, reply } => self.register(spec, reply),
+            Ask::Adopt { opened, reply } => {
+                let view = self.list(opened).view();
+                let _ = reply.send(Ok(view));
+            }
+            Ask::Retire { name, abort, reply } => {
+                let _ = reply.send(self.retire(&name, abort));
+            }
+        }
+    }
+
+    fn register(&mut self, spec: PoolSpec, reply: oneshot::Sender<Registered>) {
+        if let Err(problem) = self.may_register(&spec) {
+            let _ = reply.send(problem);
+            return;
+        }
+        let (node, options) = (self.node.clone(), self.options.clone());
+        let name = spec.name.clone();
+        self.opening.insert(name.clone(), reply);
+        self.openings.spawn(async move {
+            let of = node.name().to_owned();
+            let opening =
+                tokio::task::spawn_blocking(move || memory::open(&spec, &of, &options)).await;
+            let opened = opening.unwrap_or_else(|_| Err(broken(&name)));
+            let added = match opened {
+                Ok(opened) => match node.add_pool(opened.pool.clone()).await {
+                    Ok(()) => Ok(opened),
+                    Err(error) => Err(not_added(&error)),
+                },
+                Err(problem) => Err(problem),
+            };
+            (name, added)
+        });
+    }
+
+    /// Whether there is an answer already; as an error, to say that it goes no further.
+    fn may_register(&self, spec: &PoolSpec) -> Result<(), Registered> {
+        memory::check(spec).map_err(Err)?;
+        if let Some(entry) = self.named(&spec.name) {
+            if let Some(why) = entry.refuses() {
+                return Err(Err(Problem::new(
+                    StatusCode::CONFLICT,
+                    "pool-leaving",
+                    "A pool of this name is on its way out",
+                    format!(
+                        "pool {:?}: {why}, and {} of its pages are not back yet; try again when it is gone",
+                        spec.name,
+                        held(entry)
+                    ),
+                )));
+            }
+            if entry.is_of(spec) {
+                return Err(Ok((entry.view(), false)));
+            }
+        }
+        if self.named(&spec.name).is_some() || self.opening.contains_key(&spec.name) {
+            return Err(Err(Problem::new(
+                StatusCode::CONFLICT,
+                "pool-exists",
+                "There is a pool of this name",
+                format!(
+                    "pool {:?} is there, or being registered, with other terms: retire it first, or name \
+                     the new one otherwise",
+                    spec.name
+                ),
+            )));
+        }
+        if self.entries.len() + self.opening.len() >= self.options.most {
+            return Err(Err(Problem::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "limit-reached",
+                "A limit is reached",
+                format!(
+                    "this daemon has {} pools already, which is its limit: retire one",
+                    self.options.most
+                ),
+            )));
+        }
+        Ok(())
+    }
+
+    fn opened(&mut self, name: &str, opened: Result<Opened, Problem>) {
+        let waiting = self.opening.remove(name);
+        let registered = opened.map(|opened| {
+            let view = self.list(opened).view();
+            tracing::info!(pool = name, path = ?view.path, owner = ?view.owner, "a pool is registered");
+            (view, true)
+        });
+        if let Err(problem) = &registered {
+            tracing::info!(
+                pool = name,
+                why = problem.detail,
+                "a pool is not registered"
+            );
+        }
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(registered);
+        }
+    }
+
+    fn list(&mut self, opened: Opened) -> Arc<Entry> {
+        let entry = Arc::new(Entry::new(opened));
+        if let Some(owner) = entry.owner() {
+            let owner = Arc::clone(owner);
+            let watch = self.owners.spawn(async move {
+                // If it cannot be waited for, it is looked at now and then.
+                if owner.ended().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            });
+            self.watched.insert(entry.name().to_owned(), watch);
+        }
+        self.entries.push(Arc::clone(&entry));
+        self.tell();
+        entry
+    }
+
+    fn retire(&mut self, name: &str, abort: bool) -> Result<PoolView, Problem> {
+        if self.named(name).is_none() {
+            return Err(unknown(name));
+        }
+        self.on(name, Event::Retire { abort });
+        match self.named(name) {
+            Some(entry) => Ok(entry.view()),
+            None => Err(unknown(name)),
+        }
+    }
+
+    fn look_at_owners(&mut self) {
+        for name in self.names(|e| e.owner().is_some_and(|o| o.is_dead())) {
+            self.on(&name, Event::OwnerDied);
+        }
+        // A room that had its pages before that, and started after, was missed then.
+        for name in self.names(|e| e.stage() == Stage::OwnerDied && e.pool().leased_pages() > 0) {
+            self.leave(&name, true);
+        }
+    }
+
+    fn look(&mut self) {
+        for name in self.names(|e| e.stage() != Stage::Serving) {
+            if let Some(entry) = self.named(&name)
+                && !self.leaving.contains_key(&name)
+            {
+                let leased = held(entry);
+                self.on(&name, Event::Look { leased });
+            }
+        }
+    }
+
+    fn look_again(&self) {
+        for entry in &self.entries {
+            let freed = entry.pool().look_again();
+            if freed > 0 {
+                tracing::info!(
+                    pool = entry.name(),
+                    pages = freed,
+                    "pages of a previous life are free: their writers are out or dead"
+                );
+            }
+        }
+    }
+
+    fn on(&mut self, name: &str, event: Event) {
+        let Some(at) = self.entries.iter().position(|e| e.name() == name) else {
+            return;
+        };
+        let (stage, to_do) = self.entries[at].stage().on(event);
+        if stage != self.entries[at].stage() {
+            let why = self.entries[at].at(stage).refuses();
+            tracing::info!(pool = name, why, "a pool gives no more leases");
+            self.entries[at] = Arc::new(self.entries[at].at(stage));
+            self.tell();
+        }
+        match to_do {
+            Do::Nothing => {}
+            Do::Retire => self.leave(name, false),
+            Do::RetireAndAbort | Do::Abort => self.leave(name, true),
+            Do::Remove => {
+                let entry = self.entries.remove(at);
+                if let Some(watch) = self.watched.remove(name) {
+                    watch.abort();
+                }
+                // Before anybody is told that it is gone: then its memory may be registered again.
+                entry.opened().remove();
+                self.tell();
+                tracing::info!(pool = name, "a pool is gone: all of its pages are back");
+            }
+        }
+    }
+
+    /// No new leases from now on; the node is told, and its rooms, beside this task.
+    fn leave(&mut self, name: &str, abort: bool) {
+        let Some(entry) = self.named(name) else {
+            return;
+        };
+        let pool = entry.pool().clone();
+        pool.retire();
+        let why = entry.refuses().unwrap_or_default();
+        let (node, name) = (self.node.clone(), name.to_owned());
+        *self.leaving.entry(name.clone()).or_default() += 1;
+        self.leavings.spawn(async move {
+            // An error is that the node has forgotten it already.
+            let _ = node.retire_pool(&name).await;
+            let aborted = if abort {
+                let reason = format!("pool {name:?}: {why}");
+                node.abort_where(Which::Pool(pool), reason).await
+            } else {
+                0
+            };
+            (name, aborted)
+        });
+    }
+
+    fn left(&mut self, name: &str, aborted: usize) {
+        if let Some(more) = self.leaving.get_mut(name) {
+            *more -= 1;
+            if *more == 0 {
+                self.leaving.remove(name);
+            }
+        }
+        if aborted > 0
+            && let Some(at) = self.entries.iter().position(|e| e.name() == name)
+        {
+            tracing::info!(pool = name, rooms = aborted, "rooms of a pool are aborted");
+            self.entries[at] = Arc::new(self.entries[at].with_aborted(aborted));
+            self.tell();
+        }
+        self.look();
+    }
+
+    fn named(&self, name: &str) -> Option<&Arc<Entry>> {
+        self.entries.iter().find(|e| e.name() == name)
+    }
+
+    fn names(&self, which: impl Fn(&Entry) -> bool) -> Vec<String> {
+        let chosen = self.entries.iter().filter(|e| which(e));
+        chosen.map(|e| e.name().to_owned()).collect()
+    }
+
+    fn tell(&self) {
+        self.publish.send_replace(Arc::new(Snapshot {
+            entries: self.entries.clone(),
+        }));
+    }
+}
+
+/// Pages that somebody may still touch.
+fn held(entry: &Entry) -> usize {
+    entry.pool().leased_pages() + entry.pool().quarantined().len()
+}
+
+fn broken(name: &str) -> Problem {
+    Problem::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "internal",
+        "The daemon failed",
+        format!(
+            "opening the memory of pool {name:?} failed without a reason; the log may say more"
+        ),
+    )
+}
+
+fn not_added(error: &PoolChangeError) -> Problem {
+    let (status, code, title) = match error {
+        PoolChangeError::NameTaken(_) => (
+            StatusCode::CONFLICT,
+            "pool-exists",
+            "There is a pool of this name",
+        ),
+        PoolChangeError::TooMany(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "limit-reached",
+            "A limit is reached",
+        ),
+        _ => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "stopping",
+            "The daemon is stopping",
+        ),
+    };
+    Problem::new(status, code, title, error.to_string())
+}
