@@ -184,19 +184,31 @@ enum Harm {
     Lost,
     /// It comes when everything else stands.
     Late,
+    /// It comes twice.
+    Repeated,
+    /// It comes behind the next one.
+    Swapped,
 }
 
+const HARMS: [Harm; 5] = [
+    Harm::Cut,
+    Harm::Lost,
+    Harm::Late,
+    Harm::Repeated,
+    Harm::Swapped,
+];
+
 #[tokio::test]
-async fn every_control_frame_may_be_cut_off_lost_or_late_and_the_room_is_done() {
+async fn every_control_frame_may_be_cut_off_lost_late_repeated_or_swapped_and_the_room_is_done() {
     let mut d = Decode::new(By::Tcp, LONG).await;
-    let mut cases = 0;
+    let mut cuts = 0;
     let (mut late, mut stood) = (0, 0);
     for way in [Way::Up, Way::Down] {
         let (least, most) = frames_of_a_room(&mut d, way).await;
         late += least;
-        for harm in [Harm::Cut, Harm::Lost, Harm::Late] {
+        for harm in HARMS {
             for frame in 0..most {
-                cases += 1;
+                cuts += u64::from([Harm::Cut, Harm::Lost].contains(&harm));
                 let link = control(d.proxy()).await;
                 match harm {
                     Harm::Cut => link.after_frames(way, frame, Act::Reset),
@@ -205,6 +217,8 @@ async fn every_control_frame_may_be_cut_off_lost_or_late_and_the_room_is_done() 
                         link.after_frames(way, frame + 1, Act::Reset);
                     }
                     Harm::Late => link.after_frames(way, frame, Act::Stop),
+                    Harm::Repeated => link.after_frames(way, frame, Act::Repeat),
+                    Harm::Swapped => link.after_frames(way, frame, Act::Swap),
                 }
                 let (id, room) = d.receive().await;
                 d.push_all(id).await;
@@ -235,7 +249,8 @@ async fn every_control_frame_may_be_cut_off_lost_or_late_and_the_room_is_done() 
     assert!(stood * 10 >= late * 8, "{stood} of {late}");
     let stats = d.side.node.stats().await;
     assert_eq!(stats.sessions_opened, 1, "{stats:?}");
-    assert!(stats.sessions_resumed >= cases / 2, "{stats:?}");
+    // Neighbours that are swapped are seldom both numbered, and one that comes twice is known.
+    assert!(stats.sessions_resumed >= cuts * 3 / 4, "{cuts}: {stats:?}");
 }
 
 #[tokio::test]

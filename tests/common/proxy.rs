@@ -45,6 +45,10 @@ pub(crate) enum Act {
     Stop,
     /// The next byte is changed by these bits; the rest passes.
     Flip(u8),
+    /// The next frame comes twice; of a control connection.
+    Repeat,
+    /// The next frame comes behind the one after it; of a control connection.
+    Swap,
 }
 
 /// How many of the first bytes of a connection are kept.
@@ -250,6 +254,17 @@ struct Flow {
     frames: Frames,
     /// What happens when so many frames have passed.
     at_frame: BTreeMap<u64, Act>,
+    /// A frame that is to come once more, or later.
+    again: Option<Again>,
+}
+
+/// A frame that is kept while it comes.
+struct Again {
+    act: Act,
+    /// Frames that had come before it.
+    before: u64,
+    bytes: Vec<u8>,
+    is_whole: bool,
 }
 
 /// Where the frames of a control connection end. Not of a data connection, of which it counts none.
@@ -293,6 +308,18 @@ impl Frames {
             self.prefix.clear();
             self.whole += 1;
         }
+    }
+}
+
+impl Again {
+    /// Whether the kept frame had come whole before these bytes; keeps them if not.
+    fn whole(&mut self, frames: u64, bytes: &[u8]) -> bool {
+        let whole = self.is_whole;
+        if !whole {
+            self.bytes.extend_from_slice(bytes);
+            self.is_whole = frames > self.before;
+        }
+        whole
     }
 }
 
@@ -407,7 +434,7 @@ impl Link {
     /// Whether what was to happen at a number of bytes has happened.
     pub(crate) fn has_acted(&self, way: Way) -> bool {
         let flow = &lock(&self.state.ways)[way as usize];
-        flow.at.is_empty() && flow.at_frame.is_empty()
+        flow.at.is_empty() && flow.at_frame.is_empty() && flow.again.is_none()
     }
 
     /// Whether what comes this way is thrown away.
@@ -441,7 +468,41 @@ impl Flow {
             Act::Swallow => self.mode = Mode::Swallow,
             Act::Stop => self.mode = Mode::Stop,
             Act::Flip(bits) => self.flip = bits,
+            Act::Repeat | Act::Swap => {
+                self.again = Some(Again {
+                    act,
+                    before: self.frames.whole,
+                    bytes: Vec::new(),
+                    is_whole: false,
+                });
+            }
         }
+    }
+
+    /// What of `bytes`, which have been taken, goes on now: with a frame that comes again behind it, or
+    /// nothing while one is held back.
+    fn again(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut now = bytes.to_vec();
+        let Some(again) = &mut self.again else {
+            return now;
+        };
+        let is_over = |frames| self.frames.whole >= again.before + frames;
+        let last = match again.act {
+            Act::Swap => 2,
+            _ => 1,
+        };
+        if is_over(last) {
+            if last == 1 {
+                again.bytes.extend_from_slice(bytes);
+            }
+            now.append(&mut again.bytes);
+            self.again = None;
+        } else if again.act == Act::Repeat {
+            again.bytes.extend_from_slice(bytes);
+        } else if !again.whole(self.frames.whole, bytes) {
+            now.clear();
+        }
+        now
     }
 
     /// Does what is due, and says how many bytes may come until the next thing is.
@@ -611,8 +672,9 @@ async fn pump(from: &Socket, to: &Socket, link: &Link, way: Way) -> io::Result<(
             mode = lock(&link.state.ways)[way as usize].mode;
         }
         if mode == Mode::Forward {
-            to.write_all(bytes).await?;
-            lock(&link.state.ways)[way as usize].passed += n as u64;
+            let now = lock(&link.state.ways)[way as usize].again(bytes);
+            to.write_all(&now).await?;
+            lock(&link.state.ways)[way as usize].passed += now.len() as u64;
         }
     }
 }
