@@ -55,7 +55,10 @@
 #![forbid(unsafe_code)]
 
 mod api;
+#[cfg(feature = "program")]
+pub mod recording;
 
+pub use api::record;
 pub use api::{
     Chunk, ChunkBuilder, EarlyClaim, Ended, FinishError, FinishProblem, Node, NodeBuilder,
     NodeStats, Peer, PushError, PushedChunk, ReceiveBuilder, ReceiveRoom, Released, ReserveError,

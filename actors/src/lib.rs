@@ -14,6 +14,7 @@ pub mod limits;
 pub mod memory;
 pub mod peer;
 pub mod reason;
+pub mod record;
 pub mod room;
 pub mod runtime;
 pub mod supervisor;

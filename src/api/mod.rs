@@ -6,6 +6,7 @@ mod chunk;
 mod error;
 mod node;
 mod receive;
+pub mod record;
 mod send;
 mod stats;
 

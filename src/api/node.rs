@@ -12,6 +12,7 @@ use kvroom_actors::limits::{Deadlines, Limits};
 use kvroom_actors::memory::{CopyMode, Pool};
 use kvroom_actors::reason::{Code, Reason};
 use kvroom_actors::room::Role;
+use kvroom_actors::record::Recorder;
 use kvroom_actors::runtime::PeerState;
 use kvroom_actors::runtime::shared::NodeShared;
 use kvroom_actors::runtime::{
@@ -194,6 +195,13 @@ impl NodeBuilder {
         self
     }
 
+    /// How many entries the flight recorder keeps for each shard, and as many for all else; 16,384 if
+    /// not said, which is some 2 MiB a shard once it is full. With 0 nothing is recorded.
+    pub fn recorder(mut self, entries: usize) -> Self {
+        self.config.recorder = entries;
+        self
+    }
+
     /// Changes what has no method of its own here.
     #[doc(hidden)]
     pub fn configure(mut self, change: impl FnOnce(&mut NodeConfig)) -> Self {
@@ -279,6 +287,11 @@ impl Node {
     /// Which life of it this is.
     pub fn incarnation(&self) -> Incarnation {
         self.shared().incarnation
+    }
+
+    /// For how long it has been running.
+    pub fn uptime(&self) -> Duration {
+        self.shared().now().since(Default::default())
     }
 
     /// Where this node listens, with the ports that it was given.
@@ -522,6 +535,12 @@ impl Node {
             stats.clocks += held.clocks;
         }
         stats
+    }
+
+    /// What happened lately, kept in bounded rings. Reading asks no thread of the node, and works when
+    /// one of them is blocked.
+    pub fn recorder(&self) -> &Recorder {
+        &self.shared().recorder
     }
 
     /// Adds a pool while the node runs, and announces it to all peers.

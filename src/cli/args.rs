@@ -4,7 +4,8 @@ mod bench;
 mod bench_help;
 mod net;
 mod node;
-pub(super) mod words;
+mod serve;
+pub(crate) mod words;
 
 pub(crate) use bench::TransferArgs;
 pub(crate) use bench::{
@@ -13,6 +14,7 @@ pub(crate) use bench::{
 };
 pub(crate) use net::NetArgs;
 pub(crate) use node::NodeArgs;
+pub(crate) use serve::{ConfigArgs, ServeArgs};
 pub(crate) use words::PoolSpec;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -109,17 +111,17 @@ pub(crate) enum Command {
     #[command(after_help = node::AFTER)]
     Node(Box<NodeArgs>),
     /// Serve engines over HTTP
-    Serve(ServeArgs),
+    #[command(after_help = serve::AFTER)]
+    Serve(Box<ServeArgs>),
+    /// Print the configuration that serve would have, and where each value is from
+    #[command(after_help = serve::CONFIG_AFTER)]
+    Config(Box<ConfigArgs>),
     /// Print a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
 }
-
-/// Arguments of `serve`.
-#[derive(Debug, Args)]
-pub(crate) struct ServeArgs {}
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]

@@ -45,6 +45,12 @@ pub(crate) enum Failure {
     Output(#[source] io::Error),
 }
 
+impl From<crate::daemon::ConfigError> for Failure {
+    fn from(error: crate::daemon::ConfigError) -> Failure {
+        Failure::Usage(error.to_string())
+    }
+}
+
 impl Failure {
     /// The exit code of this failure.
     pub(crate) fn exit_code(&self) -> u8 {

@@ -1,32 +1,34 @@
 //! The command line: parse, set up logs, run one command, turn its end into an exit code.
 //!
 //! ```text
-//!   args ─▶ log ─▶ doctor | bench | node | completions ─▶ output ─▶ stdout
+//!   args ─▶ log ─▶ doctor | bench | node | serve | config | completions ─▶ output ─▶ stdout
 //!                              └── Failure | unmet bars ─▶ exit code, stderr
 //! ```
 //!
 //! Rules: results go to stdout and nothing else does; logs and errors go to stderr. A command
 //! returns what it found as data; only this module decides how the process ends.
 
-mod args;
+pub(crate) mod args;
 mod bench;
 mod child;
+mod config;
 mod doctor;
 pub(crate) mod exit;
 #[cfg(test)]
 mod fuzzing;
 mod log;
-mod node;
-mod output;
+pub(crate) mod node;
+pub(crate) mod output;
 mod pair;
 mod pattern;
 mod proc;
 mod raw;
-mod settings;
+pub(crate) mod settings;
 mod temp;
 
 use clap::{CommandFactory, Parser};
 use exit::{Failure, Verdict};
+pub(crate) use node::node_stats;
 use std::process::ExitCode;
 
 /// Runs the program and gives its exit code.
@@ -59,7 +61,8 @@ fn run(command: args::Command) -> Result<Verdict, Failure> {
         args::Command::Doctor(args) => doctor::run(&args),
         args::Command::Bench(args) => bench::run(args),
         args::Command::Node(args) => node::run(&args),
-        args::Command::Serve(_) => crate::daemon::run(crate::daemon::Config::default()),
+        args::Command::Serve(args) => crate::daemon::run(args.effective()?.config),
+        args::Command::Config(args) => config::run(&args),
         args::Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut args::Cli::command(), "kvroom", &mut text);

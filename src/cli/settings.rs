@@ -20,16 +20,27 @@ pub(crate) struct DeadlineSetting {
 
 /// Makes the list of a struct's numeric fields, with a reader and a writer for each.
 macro_rules! fields {
-    ($of:ty, $value:ty, $($name:ident: $read:expr, $write:expr;)*) => {
-        &[$((
-            stringify!($name),
-            (|all: &$of| $read(all.$name)) as fn(&$of) -> $value,
-            (|all: &mut $of, value: $value| all.$name = $write(value)) as fn(&mut $of, $value),
-        )),*]
+    ($of:ty, $value:ty, $($(#[doc = $doc:literal])+ $name:ident: $read:expr, $write:expr;)*) => {
+        &[$(Field {
+            name: stringify!($name),
+            doc: concat!($($doc),+),
+            read: |all: &$of| $read(all.$name),
+            write: |all: &mut $of, value: $value| all.$name = $write(value),
+        }),*]
     };
 }
 
-type Field<T, V> = (&'static str, fn(&T) -> V, fn(&mut T, V));
+/// A field of a `T`, whose value is given as a `V`.
+pub(crate) struct Field<T, V> {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// What it is, in one or two sentences.
+    pub(crate) doc: &'static str,
+    /// Its value.
+    pub(crate) read: fn(&T) -> V,
+    /// Changes it. A value that the field cannot hold becomes the nearest that it can.
+    pub(crate) write: fn(&mut T, V),
+}
 
 fn whole(n: usize) -> u64 {
     n as u64
@@ -51,21 +62,37 @@ fn narrower(n: u64) -> u16 {
     u16::try_from(n).unwrap_or(u16::MAX)
 }
 
-const LIMITS: &[Field<Limits, u64>] = fields!(Limits, u64,
+/// Every field of [`Limits`].
+pub(crate) const LIMITS: &[Field<Limits, u64>] = fields!(Limits, u64,
+    /// Rooms alive or draining, both roles together; `start` waits when it is reached.
     rooms: whole, size;
+    /// Claims that can be open or draining at once.
     gates: whole, size;
+    /// Chunks of one sender room that were pushed and have not landed everywhere.
     chunks_in_flight: whole, size;
+    /// Claims of one peer that wait for a local `send`; per shard.
     early_claims_per_peer: whole, size;
+    /// Claims that a peer may have open towards this node; more of them wait at the peer.
     claims_per_peer: u64::from, narrow;
+    /// Pages that draining rooms of one peer may hold before new claims to it are refused; per shard.
     quarantined_pages_per_peer: same, same;
+    /// Outcomes of ended rooms that are remembered, so that a used key is refused; per shard.
     spent_keys: whole, size;
+    /// Receivers of one sender room.
     receivers: u64::from, narrower;
+    /// Senders of one receiver room.
     senders: u64::from, narrower;
+    /// Pages in one claim, all pools together.
     pages_per_claim: whole, size;
+    /// Bytes of one control frame; never more than 16 MiB, whatever is set.
     frame_bytes: whole, size;
+    /// Reliable frames of one session that may be unacknowledged.
     frames_unacknowledged: whole, size;
+    /// Jobs that may wait on one copy lane.
     jobs_per_lane: whole, size;
+    /// Connections of other nodes whose greeting is not over; one more closes the oldest.
     greetings: whole, size;
+    /// Payload bytes of one data frame over a network: 64 KiB to 16 MiB.
     data_frame_bytes: whole, size;
 );
 
@@ -78,17 +105,29 @@ fn maybe(value: Option<Duration>) -> Option<Duration> {
     value
 }
 
-const DEADLINES: &[Field<Deadlines, Option<Duration>>] = fields!(Deadlines, Option<Duration>,
+/// Every field of [`Deadlines`]; only `outcome` may have no value.
+pub(crate) const DEADLINES: &[Field<Deadlines, Option<Duration>>] = fields!(Deadlines, Option<Duration>,
+    /// From a room's start to its outcome; "none" leaves only the stall clock.
     outcome: maybe, maybe;
+    /// Bytes were posted and none landed for so long: the room ends.
     stall: Some, certain;
+    /// From the start of draining to being counted and shown as quarantined; the memory stays held.
     drain: Some, certain;
+    /// How long a claim waits for the local `send`.
     early_claim: Some, certain;
+    /// How long a connection may take until its greeting is over, and connecting until it gives up.
     connect: Some, certain;
+    /// A peer that was silent for so long is asked whether it is there; less than `liveness`.
     ping: Some, certain;
+    /// A connection on which nothing came for so long is closed and made again.
     liveness: Some, certain;
+    /// How long a session without a connection is kept.
     resume: Some, certain;
+    /// First wait before a lost peer is connected to again; each failure doubles it.
     backoff_first: Some, certain;
+    /// Longest such wait.
     backoff_most: Some, certain;
+    /// How long a stop waits for rooms to drain before what is left is leaked, and listed.
     shutdown: Some, certain;
 );
 
@@ -129,8 +168,8 @@ impl FromStr for DeadlineSetting {
 impl LimitSetting {
     /// Writes it into its field.
     pub(crate) fn apply(self, limits: &mut Limits) {
-        if let Some((_, _, write)) = LIMITS.iter().find(|f| f.0 == self.name) {
-            write(limits, self.value);
+        if let Some(field) = LIMITS.iter().find(|f| f.name == self.name) {
+            (field.write)(limits, self.value);
         }
     }
 }
@@ -138,8 +177,8 @@ impl LimitSetting {
 impl DeadlineSetting {
     /// Writes it into its field.
     pub(crate) fn apply(self, deadlines: &mut Deadlines) {
-        if let Some((_, _, write)) = DEADLINES.iter().find(|f| f.0 == self.name) {
-            write(deadlines, self.value);
+        if let Some(field) = DEADLINES.iter().find(|f| f.name == self.name) {
+            (field.write)(deadlines, self.value);
         }
     }
 }
@@ -149,8 +188,8 @@ pub(crate) fn limit_words(limits: &Limits) -> Vec<String> {
     let defaults = Limits::default();
     LIMITS
         .iter()
-        .filter(|(_, read, _)| read(limits) != read(&defaults))
-        .map(|(name, read, _)| format!("--limit={name}={}", read(limits)))
+        .filter(|field| (field.read)(limits) != (field.read)(&defaults))
+        .map(|field| format!("--limit={}={}", field.name, (field.read)(limits)))
         .collect()
 }
 
@@ -160,9 +199,9 @@ fn split<'a>(text: &'a str, example: &str) -> Result<(&'a str, &'a str), String>
 }
 
 fn known<T, V>(fields: &[Field<T, V>], name: &str) -> Result<&'static str, String> {
-    let found = fields.iter().map(|f| f.0).find(|f| *f == name);
+    let found = fields.iter().map(|f| f.name).find(|f| *f == name);
     found.ok_or_else(|| {
-        let names: Vec<&str> = fields.iter().map(|f| f.0).collect();
+        let names: Vec<&str> = fields.iter().map(|f| f.name).collect();
         format!("{name:?} is not one of {}", names.join(", "))
     })
 }
@@ -173,7 +212,7 @@ mod tests {
 
     #[test]
     fn each_limit_is_set_by_its_own_name_and_no_other_changes() {
-        for (name, _, _) in LIMITS {
+        for Field { name, .. } in LIMITS {
             let mut limits = Limits::default();
             let setting: LimitSetting = format!("{name}=77").parse().unwrap();
             setting.apply(&mut limits);
@@ -184,7 +223,7 @@ mod tests {
 
     #[test]
     fn each_deadline_is_set_by_its_own_name() {
-        for (name, read, _) in DEADLINES {
+        for Field { name, read, .. } in DEADLINES {
             let mut deadlines = Deadlines::default();
             let setting: DeadlineSetting = format!("{name}=77").parse().unwrap();
             setting.apply(&mut deadlines);

@@ -5,6 +5,8 @@ use super::pools::Pools;
 use super::rooms::Rooms;
 use kvroom::Node;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// The daemon's parts. Clones are the same.
 #[derive(Clone)]
@@ -13,6 +15,8 @@ pub(crate) struct App(Arc<Parts>);
 struct Parts {
     node: Node,
     config: Config,
+    since: Instant,
+    stopping: watch::Sender<bool>,
     rooms: Rooms,
     pools: Pools,
 }
@@ -21,10 +25,12 @@ impl App {
     /// Of this node; starts the tasks of the parts.
     pub(crate) fn new(node: Node, config: Config) -> App {
         let pools = Pools::start(node.clone());
-        let rooms = Rooms::start(node.clone(), pools.clone());
+        let rooms = Rooms::start(node.clone(), pools.clone(), &config);
         App(Arc::new(Parts {
             node,
             config,
+            since: Instant::now(),
+            stopping: watch::Sender::new(false),
             rooms,
             pools,
         }))
@@ -38,6 +44,26 @@ impl App {
     /// The effective configuration.
     pub(crate) fn config(&self) -> &Config {
         &self.0.config
+    }
+
+    /// Since when it serves.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.0.since.elapsed()
+    }
+
+    /// Whether it was told to stop: then nothing new is started.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.0.stopping.borrow()
+    }
+
+    /// For who must hear of the stop: true from then on.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.0.stopping.subscribe()
+    }
+
+    /// From now on nothing new is started.
+    pub(crate) fn stop(&self) {
+        self.0.stopping.send_replace(true);
     }
 
     /// The rooms that were started over HTTP.

@@ -17,14 +17,28 @@ mod dashboard;
 mod health;
 mod http;
 mod metrics;
+mod peers;
 mod pools;
 mod rooms;
+mod signals;
+mod status;
 
 pub(crate) use app::App;
-pub(crate) use config::Config;
+pub(crate) use config::{Config, ConfigError, Effective, Given, example as example_config};
 
 use crate::cli::exit::{Failure, Verdict};
+use crate::cli::output;
+use http::Front;
 use kvroom::Node;
+use serde_json::json;
+use signals::Signals;
+use std::time::Duration;
+
+/// Most rooms that the last line names.
+const MAX_LEAKED: usize = 1_000;
+/// First wait before a node of the configuration is connected to again; it doubles up to the longest.
+const BACKOFF: Duration = Duration::from_millis(100);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 
 /// Serves until a signal says to stop.
 pub(crate) fn run(config: Config) -> Result<Verdict, Failure> {
@@ -38,19 +52,53 @@ pub(crate) fn run(config: Config) -> Result<Verdict, Failure> {
 }
 
 async fn serve(config: Config) -> Result<Verdict, Failure> {
-    let node = Node::builder(&config.name)
-        .start()
-        .await
-        .map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;
+    // Before anything else: a signal that comes while the node starts must not be missed.
+    let mut signals = Signals::listen()?;
+    let front = Front::open(&config)?;
+    let (builder, pools) = config.node_builder(front.port())?;
+    let node = builder.start().await;
+    let node = node.map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;
+    let (addresses, connect) = (front.addresses(), config.node.connect.clone());
     let app = App::new(node.clone(), config);
-    http::serve(app).await?;
+    for address in connect {
+        tokio::spawn(connect_until_there(node.clone(), address.0));
+    }
+    for pool in pools {
+        let adopted = app.pools().adopt(pools::Opened::configured(pool, None)).await;
+        adopted.map_err(|problem| Failure::Failed(problem.detail))?;
+    }
+    let server = front.serve(&app);
+    output::print_json(&json!({
+        "event": "ready", "name": node.name(), "pid": std::process::id(),
+        "http": addresses, "addresses": node.addresses(),
+    }))?;
+    let why = signals.any().await;
+    tracing::info!("{why}: nothing new is started, rooms end and drain");
+    app.stop();
+    // Whoever waits for a room hears of its end, and may look at what is held, until all is drained.
     let report = node.shutdown().await;
+    server.end().await;
+    let leaked = report.leaked.iter().map(|room| room.key.to_string());
+    let leaked: Vec<String> = leaked.take(MAX_LEAKED).collect();
+    output::print_json(&json!({
+        "event": "stopped", "why": why, "drained": report.drained, "leaked": leaked,
+    }))?;
     if report.drained {
         Ok(Verdict::Met)
     } else {
+        let count = report.leaked.len();
         Err(Failure::Failed(format!(
-            "the node did not drain within its shutdown deadline; {} rooms are left",
-            report.leaked.len()
+            "the node did not drain within its shutdown deadline; {count} rooms are left"
         )))
+    }
+}
+
+/// Until the first session: the node itself connects again from then on.
+async fn connect_until_there(node: Node, address: String) {
+    let mut wait = BACKOFF;
+    while let Err(e) = node.connect(&address).await {
+        tracing::warn!("cannot connect to {address}, trying again: {e}");
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(LONGEST_BACKOFF);
     }
 }

@@ -7,6 +7,7 @@ use super::job::Job;
 use super::schedule::{Class, Config, QueueFull, Scheduler, Turn};
 use super::sum::SumJob;
 use crate::ids::LifeId;
+use crate::record::Scribe;
 use crate::runtime::stats::Stats;
 use actix::{Actor, AsyncContext, Context, Handler, Message};
 use std::collections::VecDeque;
@@ -25,6 +26,7 @@ pub(crate) struct Lane {
     sums: VecDeque<SumJob>,
     awake: bool,
     stats: Arc<Stats>,
+    scribe: Scribe,
     #[cfg(feature = "plant")]
     plant: Option<super::plant::Plant>,
     #[cfg(feature = "plant")]
@@ -51,7 +53,7 @@ struct Step;
 pub(crate) struct Drain;
 
 impl Lane {
-    pub(crate) fn new(jobs: usize, stats: Arc<Stats>) -> Self {
+    pub(crate) fn new(jobs: usize, stats: Arc<Stats>, scribe: Scribe) -> Self {
         let config = Config {
             capacity: jobs,
             ..Config::default()
@@ -61,6 +63,7 @@ impl Lane {
             sums: VecDeque::new(),
             awake: false,
             stats,
+            scribe,
             #[cfg(feature = "plant")]
             plant: None,
             #[cfg(feature = "plant")]
@@ -114,8 +117,11 @@ impl Lane {
                         }
                     }
                     // A panic costs the job, not the lane that all rooms share.
-                    let step = catch_unwind(AssertUnwindSafe(|| job.step(budget)))
-                        .unwrap_or_else(|_| job.broke());
+                    let step =
+                        catch_unwind(AssertUnwindSafe(|| job.step(budget))).unwrap_or_else(|_| {
+                            self.scribe.note("a job of the lane panicked");
+                            job.broke()
+                        });
                     job.tell_news();
                     copied += step.bytes;
                     if step.bytes >= 64 << 10 {
@@ -146,6 +152,14 @@ impl Lane {
 
 impl Actor for Lane {
     type Context = Context<Self>;
+
+    fn started(&mut self, _: &mut Self::Context) {
+        self.scribe.note("the lane starts");
+    }
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        self.scribe.note("the lane stops");
+    }
 }
 
 impl Handler<LaneWork> for Lane {

@@ -1,9 +1,12 @@
 //! The actor around one room: it alone owns the machine, and it is all that a panic can take down.
 
 use super::event::{Effect, Event};
-use super::{Room, StateName};
+use super::{Role, Room, StateName};
 use crate::ids::{LifeId, RoomKey};
 use crate::memory::Witness;
+use crate::reason::Reason;
+use crate::record::{Scribe, Step, Told, What};
+use crate::room::Outcome;
 use crate::supervisor::actor::Shard;
 use actix::{Actor, ActorContext, Addr, Context, Handler, Message};
 use std::cell::RefCell;
@@ -13,6 +16,8 @@ use std::rc::Rc;
 /// One life of one room.
 pub(crate) struct RoomActor {
     life: LifeId,
+    key: RoomKey,
+    role: Role,
     /// Boxed, so that the actor's task is small whichever role the room has. None after a panic.
     room: Box<Option<Room<Witness>>>,
     /// Made only if somebody listens.
@@ -38,13 +43,15 @@ pub(crate) struct Listen;
 pub(crate) struct Ear {
     shard: Addr<Shard>,
     said: RefCell<Vec<Said>>,
+    scribe: Scribe,
 }
 
 impl Ear {
-    pub(crate) fn new(shard: Addr<Shard>) -> Rc<Ear> {
+    pub(crate) fn new(shard: Addr<Shard>, scribe: Scribe) -> Rc<Ear> {
         Rc::new(Ear {
             shard,
             said: RefCell::default(),
+            scribe,
         })
     }
 
@@ -77,6 +84,8 @@ impl RoomActor {
         });
         RoomActor {
             life,
+            key,
+            role: room.role(),
             room: Box::new(Some(room)),
             span,
             ear,
@@ -105,6 +114,7 @@ impl RoomActor {
         let (name, before) = (event.name(), room.state());
         let _inside = self.span.as_ref().map(|span| span.enter());
         tracing::trace!(event = name);
+        let recorded = self.ear.scribe.is_on().then(|| Told::of(&event));
         let told = catch_unwind(AssertUnwindSafe(|| {
             let mut effects = Vec::new();
             let room = room.handle(event, &mut effects);
@@ -115,6 +125,10 @@ impl RoomActor {
             Ok((room, effects)) => {
                 let state = room.state();
                 *self.room = Some(room);
+                if let Some(told) = recorded {
+                    let reason = effects.iter().find_map(ended);
+                    self.record(before, state, told, reason);
+                }
                 // Else there is nothing for the supervisor to do, and nothing to show.
                 if !effects.is_empty() || state != before {
                     let told = Some((state, effects));
@@ -123,9 +137,32 @@ impl RoomActor {
             }
             Err(_) => {
                 tracing::error!(life = life.0, event = name, "a room's actor panicked");
+                self.record(before, StateName::Draining, Told::Panicked, None);
                 self.ear.say(Said { life, told: None });
                 ctx.stop();
             }
         }
+    }
+
+    fn record(&self, from: StateName, to: StateName, told: Told, reason: Option<Box<Reason>>) {
+        self.ear.scribe.write(|| {
+            What::Room(Step {
+                key: self.key,
+                life: self.life,
+                role: self.role,
+                from,
+                to,
+                told,
+                reason,
+            })
+        });
+    }
+}
+
+/// Why the room ends, if this effect says that it was aborted.
+fn ended<W>(effect: &Effect<W>) -> Option<Box<Reason>> {
+    match effect {
+        Effect::Publish(Outcome::Aborted(reason)) => Some(Box::new(reason.clone())),
+        _ => None,
     }
 }

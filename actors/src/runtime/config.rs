@@ -34,6 +34,8 @@ pub struct NodeConfig {
     pub limits: Limits,
     /// Deadlines.
     pub deadlines: Deadlines,
+    /// Entries that the flight recorder keeps for each shard, and for all else; 0 for none.
+    pub recorder: usize,
     /// What its lanes do wrong on purpose.
     #[cfg(feature = "plant")]
     pub plant: Option<crate::copy::plant::Plant>,
@@ -43,6 +45,9 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
+    /// Entries of a ring of the flight recorder, if nobody says how many.
+    pub const RECORDER: usize = 16_384;
+
     /// A node without pools, with the defaults of everything.
     pub fn new(name: impl Into<String>) -> Self {
         NodeConfig {
@@ -57,6 +62,7 @@ impl NodeConfig {
             copy: None,
             limits: Limits::default(),
             deadlines: Deadlines::default(),
+            recorder: NodeConfig::RECORDER,
             #[cfg(feature = "plant")]
             plant: None,
             #[cfg(feature = "plant")]

@@ -180,6 +180,7 @@ impl State {
     fn new_peer(&mut self, theirs: &Hello) -> Known {
         let peer = PeerRef(self.next_peer);
         self.next_peer += 1;
+        self.node.recorder.know(peer, &theirs.node);
         let (state_tx, state) = watch::channel(PeerState::Down("not yet connected".into()));
         let (fabric_tx, fabric) = watch::channel(None);
         let info = PeerInfo {

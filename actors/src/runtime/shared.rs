@@ -6,6 +6,7 @@ use crate::limits::{Deadlines, Limits};
 use crate::memory::{
     ClaimNumbers, GateTable, Origin, Pool, ProcessId, SharedError, SharedMemory, gate_table,
 };
+use crate::record::Recorder;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -84,6 +85,8 @@ pub struct NodeShared {
     pub gates: Arc<GateTable>,
     /// Counters.
     pub stats: Arc<Stats>,
+    /// What happened lately.
+    pub recorder: Recorder,
     /// Room for rooms: one permit a life, from admission to the return of its last lease.
     pub rooms: Arc<Semaphore>,
     /// Room for jobs on the lanes.

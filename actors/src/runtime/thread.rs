@@ -16,6 +16,7 @@ use crate::memory::{ClaimNumbers, GateTable, Origin, Pool};
 use crate::peer::actor::GiveUp;
 use crate::peer::hello;
 use crate::reason::{Code, Reason};
+use crate::record::{Part, Recorder};
 use crate::supervisor::actor::{FromInbox, Inbound, Inbox, Shard};
 use crate::supervisor::info::RoomInfo;
 use actix::{Actor, Addr, Arbiter, ArbiterHandle, System};
@@ -154,6 +155,7 @@ impl Runtime {
             .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
         let jobs = config.limits.jobs_per_lane.saturating_mul(config.lanes);
         let jobs = jobs.min(Semaphore::MAX_PERMITS);
+        let started = Instant::now();
         let shared = Arc::new(NodeShared {
             name: config.name.clone(),
             incarnation: Incarnation {
@@ -162,6 +164,7 @@ impl Runtime {
             },
             gates: GateTable::new(config.limits.gates),
             stats: Arc::new(Stats::default()),
+            recorder: Recorder::new(config.shard_count(), config.recorder, started),
             rooms: Arc::new(Semaphore::new(
                 config.limits.rooms.min(Semaphore::MAX_PERMITS),
             )),
@@ -169,7 +172,7 @@ impl Runtime {
             job_slots: jobs,
             pools: pools_rx,
             origin: Origin::here(),
-            started: Instant::now(),
+            started,
             claims: ClaimNumbers::new(&config.pools),
             next_life: AtomicU64::new(1),
             limits: config.limits.clone(),
@@ -508,6 +511,7 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
                 knocks,
                 events,
             };
+            node.recorder.part(Part::Node).note("the node serves");
             serve(&state, mail).await;
         }
         state.borrow_mut().close_doors();
@@ -569,12 +573,14 @@ impl Threads {
         let arbiter = Arbiter::new();
         let stats = Arc::clone(&node.stats);
         let jobs = lane_capacity(node, config.lanes);
+        let lane = u16::try_from(self.lanes.len()).unwrap_or(u16::MAX);
+        let scribe = node.recorder.part(Part::Lane(lane));
         #[cfg(feature = "plant")]
         let (plant, brake) = (config.plant, config.brake.clone());
         #[cfg(not(feature = "plant"))]
         let _ = config;
         let addr = Lane::start_in_arbiter(&arbiter.handle(), move |_| {
-            let lane = Lane::new(jobs, stats);
+            let lane = Lane::new(jobs, stats, scribe);
             #[cfg(feature = "plant")]
             crate::copy::plant::put_brake(brake);
             #[cfg(feature = "plant")]
@@ -637,13 +643,14 @@ impl Threads {
         arbiter: ArbiterHandle,
     ) -> Addr<Shard> {
         let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
+        let scribe = node.recorder.shard(self.shards.len());
         let node = Arc::clone(node);
         #[cfg(feature = "plant")]
         let watched = crate::copy::plant::Watched::new(config.brake.clone(), config.plant);
         #[cfg(not(feature = "plant"))]
         let _ = config;
         let addr = Shard::start_in_arbiter(&arbiter, move |_| {
-            let shard = Shard::new(node, lanes, inbox);
+            let shard = Shard::new(node, lanes, inbox, scribe);
             #[cfg(feature = "plant")]
             let shard = shard.watched(watched);
             shard
@@ -654,6 +661,7 @@ impl Threads {
 
     /// Rooms, lanes, routes, sessions, shards: in this order.
     async fn stop(self, node: &NodeShared, inboxes: &[Inbox], state: &Shared) -> StopReport {
+        node.recorder.part(Part::Node).note("the node stops");
         // Whoever waits for room hears that there will be none.
         node.rooms.close();
         node.jobs.close();

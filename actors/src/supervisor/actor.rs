@@ -20,13 +20,15 @@ use crate::fabric::tcp::{NewJob, TcpRoute};
 use crate::handle::{Back, ChunkBack};
 use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, Tick};
 use crate::memory::Pool;
+use crate::limits::Deadlines;
 use crate::memory::{
-    Doorbell, GateLanded, JobBack, JobId, Lease, OpenGate, Target, Ticket, TicketSink, Withdrawn,
-    Witness,
+    Doorbell, GateLanded, JobBack, JobId, Lease, OpenGate, Proof, Target, Ticket, TicketSink,
+    Withdrawn, Witness,
 };
 use crate::peer::actor::{Command, Commands, FromPeer, OpenRequest, PeerActor};
 use crate::peer::message::{Body, Claim, ClaimTag, Part, Section};
 use crate::reason::Reason;
+use crate::record::{GateIs, Scribe};
 use crate::room::actor::{Ear, Listen, RoomActor, Said, Tell};
 use crate::room::event::{Event, JobEnd, JobSpec, Timer};
 use crate::room::{Outcome, Quiescence};
@@ -139,10 +141,11 @@ pub struct Shard {
     /// Gates that were closed with somebody inside.
     stuck_gates: Vec<(LifeId, LegNo)>,
     looking: bool,
+    pub(super) scribe: Scribe,
 }
 
 /// How a job's bytes go.
-enum Road {
+pub(super) enum Road {
     /// A lane of this node, or the shard itself, copies them.
     Copy(Way),
     /// Over sockets.
@@ -255,7 +258,12 @@ struct Alarm {
 struct LookAgain;
 
 impl Shard {
-    pub(crate) fn new(node: Arc<NodeShared>, lanes: Vec<Addr<Lane>>, inbox: Inbox) -> Self {
+    pub(crate) fn new(
+        node: Arc<NodeShared>,
+        lanes: Vec<Addr<Lane>>,
+        inbox: Inbox,
+        scribe: Scribe,
+    ) -> Self {
         Shard {
             core: ShardCore::new(CoreLimits::from(&node.limits)),
             node,
@@ -280,6 +288,7 @@ impl Shard {
             places: HashMap::new(),
             stuck_gates: Vec::new(),
             looking: false,
+            scribe,
         }
     }
 
@@ -297,6 +306,10 @@ impl Shard {
 
     pub(crate) fn now(&self) -> Tick {
         self.node.now()
+    }
+
+    pub(super) fn deadlines(&self) -> &Deadlines {
+        &self.node.deadlines
     }
 
     /// Clocks that are armed.
@@ -359,7 +372,9 @@ impl Shard {
         let mut out = std::mem::take(&mut self.scratch);
         let mut next = Some(input);
         while let Some(input) = next {
+            let begun = self.begun(&input);
             self.core.handle(input, &mut out);
+            self.record_start(begun, &out);
             for output in out.drain(..) {
                 self.output(output, ctx);
             }
@@ -446,12 +461,14 @@ impl Shard {
                 let Some(key) = self.core.life(life).map(|l| l.key()) else {
                     return;
                 };
-                let ear = self.ear.get_or_insert_with(|| Ear::new(ctx.address()));
+                let scribe = &self.scribe;
+                let ear = (self.ear).get_or_insert_with(|| Ear::new(ctx.address(), scribe.clone()));
                 let actor = RoomActor::new(life, key, room, Rc::clone(ear)).start();
                 self.actors += 1;
                 self.node.stats.add(&self.node.stats.started);
                 if let Some(attached) = self.core.attached(life) {
                     attached.actor = Some(actor);
+                    attached.key = Some(key);
                     if let Some(reply) = attached.reply.take() {
                         let _ = reply.send(Ok(()));
                     }
@@ -467,7 +484,10 @@ impl Shard {
                     let _ = reply.send(Err(Box::new(Refusal { why, leases })));
                 }
             }
-            Output::ToRoom { life, event } => self.tell_room(life, event),
+            Output::ToRoom { life, event } => {
+                self.record_bind(life, &event);
+                self.tell_room(life, event);
+            }
             Output::OpenClaim { life, leg, peer } => self.open_claim(life, leg, peer),
             Output::WithdrawClaim { life, leg, peer } => {
                 self.command(peer, Command::Withdraw(life, leg));
@@ -486,7 +506,10 @@ impl Shard {
             } => self.post(life, leg, job, spec),
             Output::CancelJobs { life } => self.cancel_jobs(life),
             Output::Sum { life } => self.sum(life),
-            Output::ReleaseChunk { lease, .. } => give_back_chunk(lease, None),
+            Output::ReleaseChunk { life, chunk, lease } => {
+                self.record_chunk(life, chunk);
+                give_back_chunk(lease, None);
+            }
             Output::Bounce { lease, reason } => give_back_chunk(lease, Some(reason)),
             Output::SetTimer { life, timer } => self.set_timer(life, timer),
             Output::ClearTimer { life, timer } => {
@@ -729,8 +752,12 @@ impl Shard {
         };
         match std::mem::replace(gate, Gate::None) {
             Gate::Open(open) => {
+                let claim = open.number();
                 *gate = Gate::Closing(open.close());
                 self.finish_gate(life, leg);
+                if let Some(Gate::Closing(_)) = self.gate(life, leg) {
+                    self.record_gate(life, leg, claim, GateIs::Occupied);
+                }
             }
             other => *gate = other,
         }
@@ -744,14 +771,17 @@ impl Shard {
         let Gate::Closing(closing) = std::mem::replace(gate, Gate::Closed) else {
             return;
         };
+        let claim = closing.number();
         match closing.try_finish() {
             Ok(witness) => {
+                self.record_gate(life, leg, claim, GateIs::Closed);
                 let landed = witness.landed();
                 self.gate_over(life, leg, landed, Witness::GateClosed(witness));
             }
             // Whoever is inside may be dead.
             Err(closing) => match closing.try_finish_dead() {
                 Ok(witness) => {
+                    self.record_gate(life, leg, claim, GateIs::WriterDead);
                     let landed = witness.landed();
                     self.gate_over(life, leg, landed, Witness::WriterDead(witness));
                 }
@@ -795,7 +825,9 @@ impl Shard {
             leg,
             job: job_code(job, held),
         };
-        match (self.build(id, held, &spec), self.lanes.get(lane)) {
+        let built = self.build(id, held, &spec);
+        self.record_job(life, leg, job, lane, built.as_ref());
+        match (built, self.lanes.get(lane)) {
             (Some((Road::Copy(way), job, true)), _) => {
                 let job = Job::over(job.ticket, way, job.layout, job.place, job.checksum);
                 if let Some(back) = self.small.copy(job, &self.node.stats) {
@@ -1056,7 +1088,8 @@ impl Shard {
                 _ => kept.push((held, lent.lease)),
             }
         }
-        let proofs = proof.witnesses().iter().map(Witness::proof).collect();
+        let proofs: Vec<Proof> = proof.witnesses().iter().map(Witness::proof).collect();
+        self.record_end(life, attached.key, &proofs);
         attached.shared.give_back(Back {
             leases: kept,
             proofs,
@@ -1205,6 +1238,7 @@ impl Handler<SessionAnswers> for Shard {
                     tag,
                     gate,
                 } => {
+                    self.record_gate(life, leg, tag.id.number, GateIs::Open);
                     match self.gate(life, leg) {
                         Some(slot) => *slot = Gate::Open(gate),
                         // Its life is kept until this message, so this cannot be; a dropped gate closes.

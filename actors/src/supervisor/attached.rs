@@ -3,7 +3,7 @@
 use super::io::{Input, Output, StartRefused};
 use crate::copy::schedule::Class;
 use crate::handle::{ChunkPromise, Landed, RoomPromise, RoomShared};
-use crate::ids::{PoolId, Tick};
+use crate::ids::{PoolId, RoomKey, Tick};
 use crate::memory::{CancelFlag, Closing, Lease, OpenGate, Witness};
 use crate::peer::message::{AuxRow, Part, Trace};
 use crate::room::actor::RoomActor;
@@ -96,6 +96,8 @@ pub(crate) enum Gate {
 /// What is kept with a life.
 pub struct Attached {
     pub(crate) shared: RoomPromise,
+    /// Its room; none before it was admitted.
+    pub(crate) key: Option<RoomKey>,
     pub(crate) reply: Option<StartReply>,
     /// Counts against the node's limit until the life is over.
     pub(crate) _permit: OwnedSemaphorePermit,
@@ -155,6 +157,7 @@ impl Attached {
         };
         Attached {
             shared: RoomPromise::new(shared),
+            key: None,
             reply: Some(reply),
             _permit: permit,
             class,
@@ -188,6 +191,7 @@ impl Attached {
         };
         Attached {
             shared: RoomPromise::new(shared),
+            key: None,
             reply: Some(reply),
             _permit: permit,
             class,

@@ -157,6 +157,9 @@ pub(crate) struct RoomsArgs {
     /// Exit with 3 if late_growth_bytes_per_room is above this, with --soak
     #[arg(long, value_name = "BYTES", requires = "soak")]
     pub(crate) require_growth: Option<f64>,
+    /// Entries that the flight recorder keeps for each shard, 0 for none; the library's default if not given
+    #[arg(long, value_name = "ENTRIES", value_parser = clap::value_parser!(u32).range(..=1 << 24))]
+    pub(crate) recorder: Option<u32>,
 }
 
 /// Arguments of `bench transfer`.

@@ -21,6 +21,9 @@ pub(crate) struct NetArgs {
     /// the library's default if not given, but 100 for bench latency over tcp
     #[arg(long, value_name = "MICROSECONDS")]
     pub(crate) spin_us: Option<u32>,
+    /// Entries that the flight recorder keeps for each shard, 0 for none; the library's default if not given
+    #[arg(long, value_name = "ENTRIES", value_parser = clap::value_parser!(u32).range(..=1 << 24))]
+    pub(crate) recorder: Option<u32>,
 }
 
 impl NetArgs {
@@ -35,8 +38,11 @@ impl NetArgs {
         }
     }
 
-    /// Says how long shards stay awake, if that was given.
-    pub(crate) fn spin(&self, builder: NodeBuilder) -> NodeBuilder {
+    /// Says how long shards stay awake and how much is recorded, as far as that was given.
+    pub(crate) fn spin(&self, mut builder: NodeBuilder) -> NodeBuilder {
+        if let Some(entries) = self.recorder {
+            builder = builder.recorder(entries as usize);
+        }
         match self.spin_us {
             Some(us) => builder.spin(Duration::from_micros(u64::from(us))),
             None => builder,
@@ -57,6 +63,9 @@ impl NetArgs {
         }
         if let Some(us) = self.spin_us {
             words.extend(["--spin-us".to_owned(), us.to_string()]);
+        }
+        if let Some(entries) = self.recorder {
+            words.extend(["--recorder".to_owned(), entries.to_string()]);
         }
         words
     }

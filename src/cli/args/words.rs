@@ -41,7 +41,7 @@ impl std::str::FromStr for PoolSpec {
 }
 
 /// Whether this can be an address at all; whether it can be used is for the library to find out.
-pub(in super::super) fn address(text: &str) -> Result<String, String> {
+pub(crate) fn address(text: &str) -> Result<String, String> {
     let fits = match text.split_once("://") {
         Some(("tcp", rest)) => rest.rsplit_once(':').is_some_and(|(host, port)| {
             !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok()

@@ -1,6 +1,6 @@
 //! What is between the two nodes of a bench, checked before anything starts.
 
-use super::super::args::{Ends, Fabric, RoomsArgs, Transport};
+use super::super::args::{Ends, Fabric, NetArgs, RoomsArgs, Transport};
 use super::super::exit::Failure;
 use super::super::pair::{self, Link, Pools, Setup};
 use super::super::raw;
@@ -131,6 +131,10 @@ pub(crate) fn of_rooms(args: &RoomsArgs, limits: Limits) -> Result<Setup, Failur
         link,
         shared,
         apart: args.processes == 2,
+        net: NetArgs {
+            recorder: args.recorder,
+            ..NetArgs::default()
+        },
         ..Setup::local(layout, limits)
     })
 }

@@ -5,7 +5,7 @@ use kvroom::{EarlyClaim, NodeStats, Outcome, Peer, PeerState, Role, RoomInfo};
 use serde_json::{Value, json};
 
 /// Counters and gauges, under the names of the library's fields.
-pub(super) fn stats(s: &NodeStats) -> Value {
+pub(crate) fn stats(s: &NodeStats) -> Value {
     json!({
         "rooms_live": s.rooms_live,
         "rooms_draining": s.rooms_draining,

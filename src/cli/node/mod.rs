@@ -18,6 +18,7 @@ use super::exit::{Failure, Verdict};
 use super::output;
 use super::pair;
 use engine::Engine;
+pub(crate) use listing::stats as node_stats;
 use kvroom::{ClusterKey, Deadlines, Limits, Net, Node, NodeBuilder, Pool};
 use lines::Input;
 use protocol::{MAX_LINE, Request};
@@ -212,7 +213,7 @@ fn pool(spec: &PoolSpec, shared: bool) -> Result<Pool, Failure> {
 }
 
 /// The cluster's key: never on the command line, where every user of the machine could see it.
-fn key(file: Option<&Path>) -> Result<Option<ClusterKey>, Failure> {
+pub(crate) fn key(file: Option<&Path>) -> Result<Option<ClusterKey>, Failure> {
     let (from, text) = match file {
         Some(path) => {
             let text = std::fs::read(path);

@@ -1,101 +1,132 @@
-//! The effective configuration of the daemon.
+//! The configuration: a file, the environment and flags, read by one schema.
+//!
+//! ```text
+//!                  ┌──────── schema (ROWS) ────────┐
+//!   kvroom.toml ─▶ file ─┐                         ├─▶ show ─▶ kvroom config, the example, the docs
+//!   KVROOM_…    ─▶ env  ─┼─▶ Config + Origins ─▶ check ─▶ build ─▶ NodeBuilder, pools
+//!   --flags     ─▶ given ┘        └─▶ ConfigError: everything that is wrong, and where
+//! ```
+//!
+//! Rules: what is said later wins, in that order. Nothing is started before everything is right; all
+//! errors are told at once, each with the line, the variable or the flag and what to do. No key holds
+//! a secret: keys name files.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+mod build;
+mod check;
+mod env;
+mod file;
+mod given;
+mod pool;
+mod schema;
+mod show;
+mod source;
+mod value;
+mod words;
 
-/// Everything that can be set.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Config {
-    /// What stands above all tables.
-    pub(crate) top: Top,
-    /// HTTP.
-    pub(crate) http: Http,
-    /// The node.
-    pub(crate) node: NodeSettings,
-    /// What is remembered of rooms that are over.
-    pub(crate) retention: Retention,
+#[cfg(test)]
+mod tests;
+
+pub(crate) use given::Given;
+pub(crate) use schema::{Config, PoolSettings};
+pub(crate) use show::example;
+pub(crate) use source::{ConfigError, Origins};
+pub(crate) use value::{Backing, Listen};
+
+use source::{Complaint, Origin};
+use std::ffi::OsString;
+use std::path::Path;
+
+/// A configuration, and where each value of it has been said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Effective {
+    /// The values.
+    pub(crate) config: Config,
+    /// Where they are from.
+    pub(crate) origins: Origins,
+    /// Whether the cluster's key is in the environment.
+    pub(crate) key_in_environment: bool,
 }
 
-/// What stands above all tables.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Top {
-    /// The node's name.
-    pub(crate) name: Option<String>,
-}
+impl Effective {
+    /// Reads the file, if there is one, then these variables, then these flags.
+    ///
+    /// # Errors
+    /// All that is wrong.
+    pub(crate) fn read(
+        path: Option<&Path>,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+        given: &Given,
+    ) -> Result<Effective, ConfigError> {
+        let text = path.map(|path| (path.display().to_string(), text_of(path)));
+        let (file, failed) = match text {
+            None => (None, None),
+            Some((name, Ok(text))) => (Some((name, text)), None),
+            Some((name, Err(why))) => (None, Some((name, why))),
+        };
+        let file = file.as_ref().map(|(name, text)| (&**name, &**text));
+        let read = Effective::read_text(file, variables, given);
+        match failed {
+            None => read,
+            Some((name, why)) => {
+                let mut complaints = match read {
+                    Ok(_) => Vec::new(),
+                    Err(error) => error.complaints().to_vec(),
+                };
+                complaints.push(Complaint {
+                    at: Origin::Default,
+                    what: format!("{name}: {why}"),
+                });
+                Err(ConfigError::new(complaints))
+            }
+        }
+    }
 
-/// Bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bytes(pub(crate) u64);
-
-/// Where to listen.
-#[derive(Clone, Debug)]
-pub(crate) enum Listen {
-    /// TCP.
-    Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix(PathBuf),
-}
-
-/// HTTP.
-#[derive(Clone, Debug)]
-pub(crate) struct Http {
-    pub(crate) listen: Vec<Listen>,
-    pub(crate) token_file: Option<PathBuf>,
-    pub(crate) tls_cert: Option<PathBuf>,
-    pub(crate) tls_key: Option<PathBuf>,
-    pub(crate) tls_client_ca: Option<PathBuf>,
-    pub(crate) max_body_bytes: Bytes,
-    pub(crate) max_header_bytes: Bytes,
-    pub(crate) header_timeout: Duration,
-    pub(crate) request_timeout: Duration,
-    pub(crate) max_connections: usize,
-    pub(crate) max_concurrent: usize,
-    pub(crate) rate_per_second: Option<u32>,
-    pub(crate) rate_burst: Option<u32>,
-    pub(crate) long_poll_max: Duration,
-}
-
-impl Default for Http {
-    fn default() -> Http {
-        Http {
-            listen: vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 7480)))],
-            token_file: None,
-            tls_cert: None,
-            tls_key: None,
-            tls_client_ca: None,
-            max_body_bytes: Bytes(8 << 20),
-            max_header_bytes: Bytes(16 << 10),
-            header_timeout: Duration::from_secs(10),
-            request_timeout: Duration::from_secs(30),
-            max_connections: 1024,
-            max_concurrent: 512,
-            rate_per_second: None,
-            rate_burst: None,
-            long_poll_max: Duration::from_secs(60),
+    /// The same, with the file's name and text.
+    pub(crate) fn read_text(
+        file: Option<(&str, &str)>,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+        given: &Given,
+    ) -> Result<Effective, ConfigError> {
+        let mut effective = Effective::default();
+        let Effective {
+            config,
+            origins,
+            key_in_environment,
+        } = &mut effective;
+        let mut complaints = Vec::new();
+        if let Some((name, text)) = file {
+            complaints.extend(file::read(name, text, config, origins));
+        }
+        let found = env::read(variables, config, origins);
+        complaints.extend(found.complaints);
+        *key_in_environment = found.key;
+        complaints.extend(given.read(config, origins));
+        complaints.extend(check::check(config, origins));
+        if complaints.is_empty() {
+            Ok(effective)
+        } else {
+            Err(ConfigError::new(complaints))
         }
     }
 }
 
-/// The node.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct NodeSettings {
-    pub(crate) listen: Vec<String>,
-    pub(crate) connect: Vec<String>,
-}
-
-/// What is remembered of rooms that are over.
-#[derive(Clone, Debug)]
-pub(crate) struct Retention {
-    pub(crate) ended_rooms: usize,
-    pub(crate) ended_for: Duration,
-}
-
-impl Default for Retention {
-    fn default() -> Retention {
-        Retention {
-            ended_rooms: 10_000,
-            ended_for: Duration::from_secs(600),
-        }
+fn text_of(path: &Path) -> Result<String, String> {
+    use std::io::Read;
+    let open = std::fs::File::open(path);
+    let open = open.map_err(|e| format!("the file cannot be opened: {e}"))?;
+    let mut bytes = Vec::new();
+    let most = file::MAX_FILE as u64;
+    open.take(most + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| format!("the file cannot be read: {e}"))?;
+    if bytes.len() as u64 > most {
+        return Err(format!("the file has more than {most} bytes"));
     }
+    String::from_utf8(bytes).map_err(|e| {
+        let line = e.as_bytes()[..e.utf8_error().valid_up_to()]
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count();
+        format!("line {} is not UTF-8", line + 1)
+    })
 }

@@ -21,7 +21,6 @@ use socket2::SockRef;
 use std::future::poll_fn;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -199,7 +198,7 @@ impl Serving {
                 ended = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break ended,
                 _ = stop.wait_for(|stop| *stop), if !stopping => {
                     stopping = true;
-                    Pin::new(&mut connection).graceful_shutdown();
+                    std::pin::Pin::new(&mut connection).graceful_shutdown();
                 }
             }
         };

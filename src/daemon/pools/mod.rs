@@ -180,3 +180,6 @@ fn stopping() -> Problem {
         "the daemon is stopping and takes no new pools",
     )
 }
+
+#[cfg(test)]
+mod tests;

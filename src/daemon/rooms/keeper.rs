@@ -22,7 +22,7 @@ use crate::daemon::http::Problem;
 use crate::daemon::pools::Pools;
 use kvroom::{Chunk, FinishProblem, Landed, LeaseError, Node, Outcome, Pool, Proof, RoomKey, SendRoom};
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

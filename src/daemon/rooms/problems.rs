@@ -3,8 +3,9 @@
 use super::request::RoleName;
 use super::view::{End, SideName, Why, code_name};
 use crate::daemon::http::Problem;
+use crate::daemon::pools::Pools;
 use axum::http::StatusCode;
-use kvroom::{LeaseError, Outcome, ReserveError, RoomKey, Spent, StartErrorKind};
+use kvroom::{LeaseError, Outcome, Pool, ReserveError, RoomKey, Spent, StartErrorKind};
 
 /// There is no such room.
 pub(super) fn unknown(id: u64, attempt: Option<u32>, role: Option<RoleName>) -> Problem {
@@ -83,10 +84,15 @@ pub(super) fn not_leased(pool: &str, error: &LeaseError, holder: Option<String>)
     }
 }
 
-/// There is no such pool.
-pub(super) fn no_pool(name: &str) -> Problem {
-    let text = format!("there is no pool {name:?}: GET /v1/pools lists them, POST /v1/pools registers one");
-    Problem::conflict("no-such-pool", "The pool is not registered", text)
+/// The pool that a request names, to lease pages of.
+pub(super) fn pool(pools: &Pools, name: &str) -> Result<Pool, Problem> {
+    pools.find(name).map_err(|problem| {
+        if problem.status != StatusCode::NOT_FOUND {
+            return problem;
+        }
+        // What is asked for is the room; it is there, or will be.
+        Problem::conflict("no-such-pool", "There is no such pool", problem.detail)
+    })
 }
 
 /// There is no such peer.

@@ -13,7 +13,7 @@ use crate::daemon::http::{Id, Json, Path, Problem, Query, Routes, duration};
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
-use kvroom::{Pool, RoomId};
+use kvroom::RoomId;
 use serde::Deserialize;
 use std::time::Duration;
 use utoipa::IntoParams;
@@ -356,7 +356,7 @@ pub(super) async fn abort(app: &App, which: Which, reason: Option<String>) -> Re
 
 /// Pushes a chunk.
 pub(super) async fn push(app: &App, id: u64, chunk: PushChunk) -> Result<(StatusCode, ChunkView), Problem> {
-    let pool = pool(app, &chunk.pool).await?;
+    let pool = problems::pool(app.pools(), &chunk.pool)?;
     let which = wait::which(id, chunk.attempt, None);
     let (new, chunk) = app.rooms().push(sending(which), chunk, pool).await?;
     Ok((accepted(new), chunk))
@@ -365,7 +365,7 @@ pub(super) async fn push(app: &App, id: u64, chunk: PushChunk) -> Result<(Status
 /// Finishes a room.
 pub(super) async fn finished(app: &App, id: u64, finish: FinishRoom) -> Result<(StatusCode, Room), Problem> {
     let pool = match &finish.aux {
-        Some(row) => Some(pool(app, &row.pool).await?),
+        Some(row) => Some(problems::pool(app.pools(), &row.pool)?),
         None => None,
     };
     let which = wait::which(id, finish.attempt, None);
@@ -380,9 +380,4 @@ fn accepted(new: bool) -> StatusCode {
 /// Chunks are pushed into the room that sends, if the node has the key in both roles.
 fn sending(which: Which) -> Which {
     Which { role: Some(RoleName::Send), ..which }
-}
-
-async fn pool(app: &App, name: &str) -> Result<Pool, Problem> {
-    let pool = app.pools().find(name).await;
-    pool.ok_or_else(|| problems::no_pool(name))
 }

@@ -38,7 +38,7 @@ pub(super) async fn start(node: Node, pools: Pools, rooms: Vec<(u64, StartRoom)>
                 Ok(builder) => sends.push((seq, builder)),
                 Err(problem) => over.push((seq, Err(problem.into()))),
             },
-            StartRoom::Receive(receive) => match receive_builder(&node, &pools, &peers, &receive).await {
+            StartRoom::Receive(receive) => match receive_builder(&node, &pools, &peers, &receive) {
                 Ok(builder) => receives.push((seq, builder)),
                 Err(refused) => over.push((seq, Err(refused))),
             },
@@ -98,7 +98,7 @@ fn send_builder(node: &Node, send: &StartSend) -> Result<SendBuilder, Problem> {
     Ok(builder)
 }
 
-async fn receive_builder(
+fn receive_builder(
     node: &Node,
     pools: &Pools,
     peers: &[Peer],
@@ -122,14 +122,14 @@ async fn receive_builder(
         };
     }
     for one in &receive.pages {
-        builder = builder.into(lease(pools, one).await?);
+        builder = builder.into(lease(pools, one)?);
     }
     if let Some(row) = &receive.aux {
         let row = Pages {
             pool: row.pool.clone(),
             pages: vec![row.page],
         };
-        builder = builder.aux(lease(pools, &row).await?);
+        builder = builder.aux(lease(pools, &row)?);
     }
     if let Some(total) = receive.total {
         builder = builder.total(total);
@@ -146,9 +146,8 @@ async fn receive_builder(
     Ok(builder)
 }
 
-async fn lease(pools: &Pools, pages: &Pages) -> Result<WriteLease, Refused> {
-    let pool = pools.find(&pages.pool).await;
-    let pool = pool.ok_or_else(|| problems::no_pool(&pages.pool))?;
+fn lease(pools: &Pools, pages: &Pages) -> Result<WriteLease, Refused> {
+    let pool = problems::pool(pools, &pages.pool)?;
     pool.lease_write(&pages.pages).map_err(|error| Refused::Leased {
         pool: pages.pool.clone(),
         error,

@@ -51,7 +51,9 @@ pub(crate) struct Room {
 
 /// A room's state. `done` is known before its memory is back, `aborted` after: a room that was aborted
 /// and still holds memory is `draining`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RoomState {
     /// Waits for its other side, or for bytes.

@@ -10,6 +10,7 @@ use crate::memory::{
     CancelFlag, Doorbell, GateTable, JobBack, JobId, OpenGate, Pool, ReadLease, Target, Ticket,
     TicketSink, WriteLease,
 };
+use crate::record::Recorder;
 use crate::runtime::net::Net;
 use crate::runtime::shared::Pools;
 use crate::runtime::stats::Stats;
@@ -53,6 +54,7 @@ fn node(net: Net) -> Arc<NodeShared> {
         net,
         gates: GateTable::new(64),
         stats: Arc::new(Stats::default()),
+        recorder: Recorder::new(1, 0, Instant::now()),
         rooms: Arc::new(Semaphore::new(1)),
         jobs: Arc::new(Semaphore::new(1)),
         job_slots: 1_000,

@@ -244,7 +244,7 @@ impl Handler<Attach> for PeerActor {
                 Ok(source) => {
                     self.node.stats.add(&self.node.stats.sessions_resumed);
                     tracing::info!(node = self.node.name, peer = self.name, "session resumed");
-                    self.watch.send_replace(PeerState::Up);
+                    self.is_now(PeerState::Up);
                     self.read(source, read, ctx);
                     answer(Attached::Resumed, self)
                 }
@@ -291,7 +291,7 @@ impl Handler<Attach> for PeerActor {
                 // Lost meanwhile, or resumed already.
                 return Attached::Fresh(known);
             }
-            actor.watch.send_replace(PeerState::Up);
+            actor.is_now(PeerState::Up);
             actor.read(source, read, ctx);
             Attached::Fresh(known)
         }))

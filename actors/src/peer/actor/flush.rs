@@ -4,6 +4,7 @@ use super::PeerActor;
 use crate::peer::transport::Sent;
 use crate::peer::wire;
 use crate::reason::{Code, Reason};
+use crate::record::{What, Word};
 use crate::runtime::later::later;
 use actix::{AsyncContext, Context, Handler, Message};
 use std::time::Duration;
@@ -59,11 +60,15 @@ impl PeerActor {
             return;
         }
         let mut broken = None;
+        let (scribe, peer) = (&self.scribe, self.me);
         let sent = transport.send(|frames, bytes| {
             if broken.is_some() || !(session.has_output() || session.owes_ack()) {
                 return false;
             }
             session.transmit_with(frames, |frame| {
+                if let Some(word) = scribe.is_on().then(|| Word::of(peer, frame)).flatten() {
+                    scribe.write(|| What::Sent(word));
+                }
                 if let Err(error) = wire::encode_frame_ref(frame, bytes, limit) {
                     broken = Some(error);
                 }

@@ -4,11 +4,12 @@ use super::clock::Tick;
 use super::{PeerActor, PeerState};
 use crate::fabric::PeerRoute;
 use crate::peer::hello::SessionId;
-use crate::peer::message::Body;
+use crate::peer::message::{Body, FrameRef};
 use crate::peer::session::Session;
 use crate::peer::transport::Transport;
 use crate::peer::wire;
 use crate::reason::{Code, Reason};
+use crate::record::{What, Word};
 use crate::runtime::later::later;
 use crate::supervisor::actor::PeerGone;
 use actix::{Context, Handler, Message, MessageResult, ResponseActFuture, WrapFuture};
@@ -95,7 +96,7 @@ impl PeerActor {
             why,
             "connection lost; the session waits to be resumed"
         );
-        self.watch.send_replace(PeerState::Resuming(text));
+        self.is_now(PeerState::Resuming(text));
     }
 
     fn tell_shards(&mut self, reason: &Reason) {
@@ -142,7 +143,12 @@ impl PeerActor {
         link.stop_tasks();
         let last = link.transport.take().map(|transport| {
             let limit = self.node.limits.frame_bytes;
-            say_last(transport, &mut link.session, word, limit)
+            let (scribe, me) = (self.scribe.clone(), self.me);
+            say_last(transport, &mut link.session, word, limit, move |frame| {
+                if let Some(word) = Word::of(me, frame) {
+                    scribe.write(|| What::Sent(word));
+                }
+            })
         });
         if let PeerRoute::Tcp(route) = &link.route {
             let route = route.clone();
@@ -154,7 +160,7 @@ impl PeerActor {
             self.not_opened(*request, reason.clone());
         }
         self.tell_shards(&reason);
-        self.watch.send_replace(PeerState::Down(reason.to_string()));
+        self.is_now(PeerState::Down(reason.to_string()));
         last
     }
 
@@ -173,16 +179,18 @@ impl PeerActor {
 
 /// Encodes what is left of a session with a last word behind it, and writes it in the time there is.
 /// The word itself is always said, in place of what there is too much of.
-fn say_last(
+fn say_last<F: Fn(FrameRef<'_>) + 'static>(
     mut transport: Transport,
     session: &mut Session,
     word: Option<Body>,
     limit: usize,
-) -> impl Future<Output = ()> + 'static + use<> {
+    said: F,
+) -> impl Future<Output = ()> + 'static + use<F> {
     if let Some(word) = word {
         let mut send = |session: &mut Session, most| {
             transport.send_last(most, |frames, bytes| {
                 let n = session.transmit_with(frames, |frame| {
+                    said(frame);
                     let _ = wire::encode_frame_ref(frame, bytes, limit);
                 });
                 n > 0 && session.has_output()

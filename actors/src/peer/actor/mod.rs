@@ -26,6 +26,7 @@ use crate::ids::{ClaimNo, Incarnation, LegNo, LifeId, PeerRef, PoolId, RoomId};
 use crate::memory::Target;
 use crate::peer::hello::SessionId;
 use crate::reason::Reason;
+use crate::record::{PeerIs, Scribe};
 use crate::room::event::LegTerms;
 use crate::runtime::link::RemotePools;
 use crate::runtime::shared::NodeShared;
@@ -140,6 +141,7 @@ pub(crate) struct PeerActor {
     fabric: tokio::sync::watch::Sender<Option<Fabric>>,
     /// The peer ended the last session on purpose: this node does not connect to it by itself.
     parted: Arc<AtomicBool>,
+    scribe: Scribe,
 }
 
 /// A session, and what it goes over now.
@@ -198,6 +200,7 @@ impl PeerActor {
     ) -> Self {
         PeerActor {
             says: shards.iter().map(|_| Vec::new()).collect(),
+            scribe: node.recorder.shard(me.0 as usize % shards.len().max(1)),
             clock: Clock::new(&node.deadlines),
             me,
             node,
@@ -218,6 +221,17 @@ impl PeerActor {
             fabric,
             parted,
         }
+    }
+
+    /// Whoever wants to know hears how the session is now.
+    fn is_now(&self, state: PeerState) {
+        let (is, why) = match &state {
+            PeerState::Up => (PeerIs::Up, ""),
+            PeerState::Resuming(why) => (PeerIs::Resuming, why.as_str()),
+            PeerState::Down(why) => (PeerIs::Down, why.as_str()),
+        };
+        self.scribe.peer(self.me, self.incarnation, is, why);
+        self.watch.send_replace(state);
     }
 
     /// Keeps an answer for a shard until the end of this turn.

@@ -1,0 +1,104 @@
+//! From the configuration to a node.
+
+use super::schema::{Config, PoolSettings};
+use super::value::Backing;
+use crate::cli::exit::Failure;
+use kvroom::{Net, Node, NodeBuilder, Pinning, Pool};
+
+/// The most bytes of a node's name.
+const MAX_NAME: usize = 64;
+
+impl Config {
+    /// The node's name: as it was said, or the host's with the port of HTTP.
+    pub(crate) fn node_name(&self, port: Option<u16>) -> String {
+        if let Some(name) = &self.top.name {
+            return name.clone();
+        }
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        derived_name(host.trim(), port)
+    }
+
+    /// The node that is to be started, and its pools in memory; those of files are [`Config::file_pools`].
+    /// `port` is the one that HTTP was given, of which the node has its name if it has no other.
+    ///
+    /// # Errors
+    /// The cluster's key cannot be read, or there is not the memory for a pool.
+    pub(crate) fn node_builder(
+        &self,
+        port: Option<u16>,
+    ) -> Result<(NodeBuilder, Vec<Pool>), Failure> {
+        let node = &self.node;
+        let key = crate::cli::node::key(node.cluster_key_file.as_deref())?;
+        let addresses = node.listen.iter().map(|address| address.0.clone());
+        let net = Net {
+            listen: addresses.collect(),
+            key,
+            connections: node.connections,
+            congestion: node.congestion.clone(),
+            payload_crc: node.payload_crc,
+            shm: node.shm,
+            shm_group: node.shm_group,
+            ..Net::default()
+        };
+        let mut builder = Node::builder(&self.node_name(port))
+            .net(net)
+            .lanes(node.lanes)
+            .limits(self.limits.clone())
+            .deadlines(self.deadlines.clone())
+            .pin(Pinning {
+                shards: node.pin_shards.clone(),
+                lanes: node.pin_lanes.clone(),
+            });
+        if let Some(shards) = node.shards {
+            builder = builder.shards(shards);
+        }
+        if let Some(spin) = node.spin {
+            builder = builder.spin(spin);
+        }
+        let mut pools = Vec::new();
+        for settings in &self.pools {
+            let made = match settings.backing {
+                Backing::Private => Pool::owned(settings.layout()),
+                Backing::Shared => Pool::shared(settings.layout()),
+                Backing::File => continue,
+            };
+            let pool = made.map_err(|e| Failure::Failed(format!("cannot make a pool: {e}")))?;
+            builder = builder.pool(pool.clone());
+            pools.push(pool);
+        }
+        Ok((builder, pools))
+    }
+
+    /// Pools in files: they are attached as those that are registered while the daemon runs.
+    pub(crate) fn file_pools(&self) -> impl Iterator<Item = &PoolSettings> {
+        let files = self.pools.iter();
+        files.filter(|pool| pool.backing == Backing::File)
+    }
+}
+
+fn derived_name(host: &str, port: Option<u16>) -> String {
+    let host = if host.is_empty() { "kvroom" } else { host };
+    let end = match port {
+        Some(port) => format!("-{port}"),
+        None => String::new(),
+    };
+    let mut room = MAX_NAME - end.len();
+    while !host.is_char_boundary(room.min(host.len())) {
+        room -= 1;
+    }
+    format!("{}{end}", &host[..room.min(host.len())])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_without_a_name_has_that_of_the_host_with_the_port() {
+        assert_eq!(derived_name("box", Some(7480)), "box-7480");
+        assert_eq!(derived_name("box", None), "box");
+        assert_eq!(derived_name("", Some(1)), "kvroom-1");
+        let long = derived_name(&"é".repeat(64), Some(65535));
+        assert!(long.len() <= MAX_NAME && long.ends_with("-65535"), "{long}");
+    }
+}
