@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch, open } from "./browser.mjs";
 import { startMock } from "./mock.mjs";
+import { has, region, tile, until } from "./waits.mjs";
 
 let browser;
 before(async () => (browser = await launch()));
@@ -22,24 +23,7 @@ async function on(options, use, about = {}) {
   }
 }
 
-const region = (page, name) => page.getByRole("region", { name, exact: true });
-const tile = (page, name) => page.locator(".tile").filter({ has: page.getByText(name, { exact: true }) });
 const text = (locator) => locator.innerText();
-
-/** Waits until it is so. */
-async function until(what, so, within = 15_000) {
-  const start = Date.now();
-  for (;;) {
-    const seen = await so();
-    if (seen === true) return;
-    if (Date.now() - start > within) assert.fail(`${what}: still ${JSON.stringify(seen)}`);
-    await new Promise((done) => setTimeout(done, 100));
-  }
-}
-const has = (locator, pattern) => until(`${pattern}`, async () => {
-  const seen = (await locator.count()) > 0 ? await locator.first().innerText() : "nothing";
-  return pattern.test(seen) || seen;
-});
 
 test("the overview has what the daemon says, and moves with it", () => on({ scene: "calm" }, async (page) => {
   await has(page.locator("#link"), /^Live$/);
