@@ -34,7 +34,10 @@ impl Memory {
     /// Fills a page of every layer; pages of one layer lie behind each other.
     fn fill(&self, page: usize, value: u8) {
         use std::os::unix::fs::FileExt;
-        let file = std::fs::OpenOptions::new().write(true).open(&self.0).unwrap();
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(&self.0)
+            .unwrap();
         for layer in 0..LAYERS {
             let at = (layer * PAGES + page) * PAGE_BYTES;
             file.write_all_at(&[value; PAGE_BYTES], at as u64).unwrap();
@@ -73,7 +76,10 @@ fn pair() -> (Daemon, Daemon) {
     let decode = Daemon::start(&["--name", "decode"]);
     let peer = decode.post("/v1/peers", &json!({"address": prefill.node_address()}));
     let peer = peer.expect(201);
-    assert_eq!((&peer["name"], &peer["state"]), (&json!("prefill"), &json!("up")));
+    assert_eq!(
+        (&peer["name"], &peer["state"]),
+        (&json!("prefill"), &json!("up"))
+    );
     (prefill, decode)
 }
 
@@ -91,26 +97,53 @@ fn a_transfer_between_two_daemons_is_done_over_http_alone() {
 
     let started = decode.post("/v1/rooms", &receive(42, &[3, 5, 9]));
     let room = started.expect(201);
-    assert_eq!(started.header("location"), Some("/v1/rooms/42?attempt=0&role=receive"));
-    assert_eq!((&room["id"], &room["state"]), (&json!("42"), &json!("registered")));
-    assert_eq!(room["pool_pages"], json!([{"pool": "kv", "pages": [3, 5, 9]}]));
-    assert_eq!((&room["outcome"], &room["released"]), (&Value::Null, &json!(false)));
+    assert_eq!(
+        started.header("location"),
+        Some("/v1/rooms/42?attempt=0&role=receive")
+    );
+    assert_eq!(
+        (&room["id"], &room["state"]),
+        (&json!("42"), &json!("registered"))
+    );
+    assert_eq!(
+        room["pool_pages"],
+        json!([{"pool": "kv", "pages": [3, 5, 9]}])
+    );
+    assert_eq!(
+        (&room["outcome"], &room["released"]),
+        (&Value::Null, &json!(false))
+    );
 
-    prefill.post("/v1/rooms", &json!({"role": "send", "id": "42"})).expect(201);
+    prefill
+        .post("/v1/rooms", &json!({"role": "send", "id": "42"}))
+        .expect(201);
     let chunk = json!({"tokens": [0, 32], "pool": "kv", "pages": [0, 1]});
     let taken = prefill.post("/v1/rooms/42/chunks", &chunk).expect(202);
-    assert_eq!(taken["chunk"], json!({"tokens": [0, 32], "layers": [0, 2], "pool": "kv", "pages": 2}));
+    assert_eq!(
+        taken["chunk"],
+        json!({"tokens": [0, 32], "layers": [0, 2], "pool": "kv", "pages": 2})
+    );
     prefill.post("/v1/rooms/42/chunks", &chunk).expect(200);
     let rest = json!({"attempt": 0, "tokens": [32, 48], "pool": "kv", "pages": [2]});
     prefill.post("/v1/rooms/42/chunks", &rest).expect(202);
-    prefill.post("/v1/rooms/42/finish", &json!({"total": 48})).expect(202);
-    prefill.post("/v1/rooms/42/finish", &json!({"total": 48})).expect(200);
+    prefill
+        .post("/v1/rooms/42/finish", &json!({"total": 48}))
+        .expect(202);
+    prefill
+        .post("/v1/rooms/42/finish", &json!({"total": 48}))
+        .expect(200);
 
     let done = decode.get("/v1/rooms/42?wait=30s").expect(200);
-    assert_eq!((&done["outcome"], &done["state"]), (&json!({"end": "done"}), &json!("done")));
+    assert_eq!(
+        (&done["outcome"], &done["state"]),
+        (&json!({"end": "done"}), &json!("done"))
+    );
     for side in [&prefill, &decode] {
         let room = side.get("/v1/rooms/42?wait=30s&for=released").expect(200);
-        assert_eq!((&room["outcome"], &room["released"]), (&json!({"end": "done"}), &json!(true)));
+        assert_eq!(
+            (&room["outcome"], &room["released"]),
+            (&json!({"end": "done"}), &json!(true))
+        );
         assert!(!room["proofs"].as_array().unwrap().is_empty(), "{room}");
         assert_eq!(room["pool_pages"], json!([]));
     }
@@ -120,7 +153,9 @@ fn a_transfer_between_two_daemons_is_done_over_http_alone() {
         assert!(destination.holds(page, value), "page {page}");
     }
     // The memory is back: the next room may have the same pages at once.
-    decode.post("/v1/rooms", &receive(43, &[3, 5, 9])).expect(201);
+    decode
+        .post("/v1/rooms", &receive(43, &[3, 5, 9]))
+        .expect(201);
 }
 
 #[test]
@@ -130,7 +165,9 @@ fn the_same_request_again_shows_its_room_and_another_with_its_key_is_refused() {
     daemon.post("/v1/rooms", &send).expect(201);
     assert_eq!(daemon.post("/v1/rooms", &send).expect(200)["id"], "7");
     let other = json!({"role": "send", "id": 7, "tag": "b"});
-    daemon.post("/v1/rooms", &other).expect_problem(409, "room-exists");
+    daemon
+        .post("/v1/rooms", &other)
+        .expect_problem(409, "room-exists");
 
     let aborted = daemon.delete("/v1/rooms/7?reason=no%20more").expect(202);
     let end = json!({"end": "aborted", "code": "Requested", "side": "local", "detail": "no more"});
@@ -140,7 +177,9 @@ fn the_same_request_again_shows_its_room_and_another_with_its_key_is_refused() {
     let spent = daemon.post("/v1/rooms", &other);
     spent.expect_problem(409, "key-spent");
     assert_eq!(spent.json()["outcome"], end);
-    daemon.post("/v1/rooms", &json!({"role": "send", "id": 7, "attempt": 1})).expect(201);
+    daemon
+        .post("/v1/rooms", &json!({"role": "send", "id": 7, "attempt": 1}))
+        .expect(201);
 }
 
 #[test]
@@ -163,62 +202,241 @@ fn a_room_that_is_forgotten_leaves_its_key_spent() {
 fn what_cannot_be_meant_is_refused_with_what_to_do_and_changes_nothing() {
     let (prefill, decode) = pair();
     let _pools = (register(&prefill), register(&decode));
-    prefill.post("/v1/rooms", &json!({"role": "send", "id": 1})).expect(201);
+    prefill
+        .post("/v1/rooms", &json!({"role": "send", "id": 1}))
+        .expect(201);
     decode.post("/v1/rooms", &receive(1, &[0])).expect(201);
     for (path, body, status, code, says) in [
-        ("/v1/rooms", receive(2, &[0, 4]), 409, "pages-leased", "room 1"),
-        ("/v1/rooms", receive(2, &[4, 4]), 422, "unusable-request", "named twice"),
-        ("/v1/rooms", receive(2, &[16]), 422, "unusable-request", "does not exist"),
-        ("/v1/rooms", json!({"role": "receive", "id": 2, "from": ["nobody"]}), 409, "no-such-peer", "nobody"),
-        ("/v1/rooms", json!({"role": "receive", "id": 2, "from": []}), 422, "unusable-request", "sender"),
+        (
+            "/v1/rooms",
+            receive(2, &[0, 4]),
+            409,
+            "pages-leased",
+            "room 1",
+        ),
+        (
+            "/v1/rooms",
+            receive(2, &[4, 4]),
+            422,
+            "unusable-request",
+            "named twice",
+        ),
+        (
+            "/v1/rooms",
+            receive(2, &[16]),
+            422,
+            "unusable-request",
+            "does not exist",
+        ),
+        (
+            "/v1/rooms",
+            json!({"role": "receive", "id": 2, "from": ["nobody"]}),
+            409,
+            "no-such-peer",
+            "nobody",
+        ),
+        (
+            "/v1/rooms",
+            json!({"role": "receive", "id": 2, "from": []}),
+            422,
+            "unusable-request",
+            "sender",
+        ),
         (
             "/v1/rooms",
             json!({"role": "receive", "id": 2, "from": ["prefill"], "pages": [{"pool": "x", "pages": [1]}]}),
-            409, "no-such-pool", "\"x\"",
+            409,
+            "no-such-pool",
+            "\"x\"",
         ),
-        ("/v1/rooms", json!({"role": "send", "id": -1}), 422, "unusable-request", "-1"),
-        ("/v1/rooms", json!({"role": "send", "id": 1e30}), 422, "unusable-request", "18446744073709551615"),
-        ("/v1/rooms", json!({"role": "send", "id": "1x"}), 422, "unusable-request", "1x"),
-        ("/v1/rooms", json!({"role": "send", "id": 3, "receivers": 0}), 422, "unusable-request", "receivers(0)"),
-        ("/v1/rooms", json!({"role": "send", "id": 3, "receivers": 65536}), 422, "unusable-request", "65536"),
-        ("/v1/rooms", json!({"role": "send", "id": 3, "deadline_ms": 0}), 422, "unusable-request", "deadline_ms"),
-        ("/v1/rooms", json!({"role": "send", "id": 3, "tag": ""}), 422, "unusable-request", "tag"),
-        ("/v1/rooms", json!({"role": "send", "id": 3, "traceparent": "x"}), 422, "unusable-request", "traceparent"),
-        ("/v1/rooms", json!({"role": "send", "id": 3, "form": 1}), 422, "unusable-request", "form"),
-        ("/v1/rooms", json!({"role": "sned", "id": 3}), 422, "unusable-request", "sned"),
+        (
+            "/v1/rooms",
+            json!({"role": "send", "id": -1}),
+            422,
+            "unusable-request",
+            "-1",
+        ),
+        (
+            "/v1/rooms",
+            json!({"role": "send", "id": 1e30}),
+            422,
+            "unusable-request",
+            "18446744073709551615",
+        ),
+        (
+            "/v1/rooms",
+            json!({"role": "send", "id": "1x"}),
+            422,
+            "unusable-request",
+            "1x",
+        ),
+        (
+            "/v1/rooms",
+            json!({"role": "send", "id": 3, "receivers": 0}),
+            422,
+            "unusable-request",
+            "receivers(0)",
+        ),
+        (
+            "/v1/rooms",
+            json!({"role": "send", "id": 3, "receivers": 65536}),
+            422,
+            "unusable-request",
+            "65536",
+        ),
+        (
+            "/v1/rooms",
+            json!({"role": "send", "id": 3, "deadline_ms": 0}),
+            422,
+            "unusable-request",
+            "deadline_ms",
+        ),
+        (
+            "/v1/rooms",
+            json!({"role": "send", "id": 3, "tag": ""}),
+            422,
+            "unusable-request",
+            "tag",
+        ),
+        (
+            "/v1/rooms",
+            json!({"role": "send", "id": 3, "traceparent": "x"}),
+            422,
+            "unusable-request",
+            "traceparent",
+        ),
+        (
+            "/v1/rooms",
+            json!({"role": "send", "id": 3, "form": 1}),
+            422,
+            "unusable-request",
+            "form",
+        ),
+        (
+            "/v1/rooms",
+            json!({"role": "sned", "id": 3}),
+            422,
+            "unusable-request",
+            "sned",
+        ),
         ("/v1/rooms", json!([]), 422, "unusable-request", ""),
-        ("/v1/aborts", json!({}), 422, "unusable-request", "exactly one"),
-        ("/v1/aborts", json!({"all": true, "tag": "x"}), 422, "unusable-request", "exactly one"),
-        ("/v1/aborts", json!({"peer": "nobody"}), 409, "no-such-peer", "nobody"),
-        ("/v1/peers", json!({"address": "carrier-pigeon://x"}), 422, "unusable-request", "carrier-pigeon"),
-        ("/v1/peers", json!({"address": "tcp://127.0.0.1:1"}), 409, "peer-unreachable", "127.0.0.1:1"),
+        (
+            "/v1/aborts",
+            json!({}),
+            422,
+            "unusable-request",
+            "exactly one",
+        ),
+        (
+            "/v1/aborts",
+            json!({"all": true, "tag": "x"}),
+            422,
+            "unusable-request",
+            "exactly one",
+        ),
+        (
+            "/v1/aborts",
+            json!({"peer": "nobody"}),
+            409,
+            "no-such-peer",
+            "nobody",
+        ),
+        (
+            "/v1/peers",
+            json!({"address": "carrier-pigeon://x"}),
+            422,
+            "unusable-request",
+            "carrier-pigeon",
+        ),
+        (
+            "/v1/peers",
+            json!({"address": "tcp://127.0.0.1:1"}),
+            409,
+            "peer-unreachable",
+            "127.0.0.1:1",
+        ),
     ] {
         let detail = decode.post(path, &body).expect_problem(status, code);
         assert!(detail.contains(says), "{body}: {detail}");
     }
     for (path, body, status, code, says) in [
-        ("/v1/rooms/9/chunks", json!({"tokens": [0, 16], "pool": "kv", "pages": [0]}), 404, "no-such-room", "room 9"),
-        ("/v1/rooms/1/chunks", json!({"tokens": [0, 16], "pool": "kv", "pages": [16]}), 422, "unusable-request", "page 16"),
-        ("/v1/rooms/1/chunks", json!({"tokens": [0, 0], "pool": "kv", "pages": []}), 422, "unusable-request", "none"),
-        ("/v1/rooms/1/chunks", json!({"tokens": [0, 16], "pool": "no", "pages": [0]}), 409, "no-such-pool", "\"no\""),
-        ("/v1/rooms/1/chunks", json!({"tokens": [-5, 16], "pool": "kv", "pages": [0]}), 422, "unusable-request", "-5"),
-        ("/v1/rooms/1/finish", json!({"total": 0, "aux": {"pool": "kv", "page": 0}}), 422, "unusable-request", "aux"),
+        (
+            "/v1/rooms/9/chunks",
+            json!({"tokens": [0, 16], "pool": "kv", "pages": [0]}),
+            404,
+            "no-such-room",
+            "room 9",
+        ),
+        (
+            "/v1/rooms/1/chunks",
+            json!({"tokens": [0, 16], "pool": "kv", "pages": [16]}),
+            422,
+            "unusable-request",
+            "page 16",
+        ),
+        (
+            "/v1/rooms/1/chunks",
+            json!({"tokens": [0, 0], "pool": "kv", "pages": []}),
+            422,
+            "unusable-request",
+            "none",
+        ),
+        (
+            "/v1/rooms/1/chunks",
+            json!({"tokens": [0, 16], "pool": "no", "pages": [0]}),
+            409,
+            "no-such-pool",
+            "\"no\"",
+        ),
+        (
+            "/v1/rooms/1/chunks",
+            json!({"tokens": [-5, 16], "pool": "kv", "pages": [0]}),
+            422,
+            "unusable-request",
+            "-5",
+        ),
+        (
+            "/v1/rooms/1/finish",
+            json!({"total": 0, "aux": {"pool": "kv", "page": 0}}),
+            422,
+            "unusable-request",
+            "aux",
+        ),
     ] {
         let detail = prefill.post(path, &body).expect_problem(status, code);
         assert!(detail.contains(says), "{body}: {detail}");
     }
-    assert_eq!(decode.get("/v1/rooms").json()["rooms"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        decode.get("/v1/rooms").json()["rooms"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
     // The rooms go on.
-    prefill.post("/v1/rooms/1/chunks", &json!({"tokens": [0, 16], "pool": "kv", "pages": [0]})).expect(202);
+    prefill
+        .post(
+            "/v1/rooms/1/chunks",
+            &json!({"tokens": [0, 16], "pool": "kv", "pages": [0]}),
+        )
+        .expect(202);
     let overlap = json!({"tokens": [0, 32], "pool": "kv", "pages": [1, 2]});
-    prefill.post("/v1/rooms/1/chunks", &overlap).expect_problem(409, "chunk-conflict");
-    prefill.post("/v1/rooms/1/finish", &json!({"total": 16})).expect(202);
-    prefill.post("/v1/rooms/1/finish", &json!({"total": 32})).expect_problem(409, "room-finished");
+    prefill
+        .post("/v1/rooms/1/chunks", &overlap)
+        .expect_problem(409, "chunk-conflict");
+    prefill
+        .post("/v1/rooms/1/finish", &json!({"total": 16}))
+        .expect(202);
+    prefill
+        .post("/v1/rooms/1/finish", &json!({"total": 32}))
+        .expect_problem(409, "room-finished");
     let done = decode.get("/v1/rooms/1?wait=30s").expect(200);
     assert_eq!(done["outcome"], json!({"end": "done"}));
     prefill.get("/v1/rooms/1?wait=30s&for=released").expect(200);
     let late = json!({"tokens": [16, 32], "pool": "kv", "pages": [1]});
-    prefill.post("/v1/rooms/1/chunks", &late).expect_problem(409, "room-over");
+    prefill
+        .post("/v1/rooms/1/chunks", &late)
+        .expect_problem(409, "room-over");
 }
 
 #[test]
@@ -226,7 +444,9 @@ fn lists_are_narrowed_and_paged_newest_first() {
     let daemon = Daemon::start(&[]);
     for id in 0..25 {
         let tag = if id % 5 == 0 { "five" } else { "other" };
-        daemon.post("/v1/rooms", &json!({"role": "send", "id": id, "tag": tag})).expect(201);
+        daemon
+            .post("/v1/rooms", &json!({"role": "send", "id": id, "tag": tag}))
+            .expect(201);
     }
     daemon.delete("/v1/rooms/3").expect(202);
     daemon.get("/v1/rooms/3?wait=30s&for=released").expect(200);
@@ -235,7 +455,11 @@ fn lists_are_narrowed_and_paged_newest_first() {
     loop {
         let page = daemon.get(&path).expect(200);
         let rooms = page["rooms"].as_array().unwrap();
-        seen.extend(rooms.iter().map(|room| room["id"].as_str().unwrap().parse::<u64>().unwrap()));
+        seen.extend(
+            rooms
+                .iter()
+                .map(|room| room["id"].as_str().unwrap().parse::<u64>().unwrap()),
+        );
         match page["next"].as_str() {
             Some(next) => path = format!("/v1/rooms?limit=10&after={next}"),
             None => break,
@@ -253,13 +477,32 @@ fn lists_are_narrowed_and_paged_newest_first() {
     assert_eq!(count("peer=x"), 0);
     assert_eq!(count("quarantined=true"), 0);
     assert_eq!(count("quarantined=false"), 25);
-    for query in ["limit=0", "limit=1001", "limit=x", "state=lost", "after=x", "nothing=1", "limit=-1"] {
+    for query in [
+        "limit=0",
+        "limit=1001",
+        "limit=x",
+        "state=lost",
+        "after=x",
+        "nothing=1",
+        "limit=-1",
+    ] {
         let answer = daemon.get(&format!("/v1/rooms?{query}"));
         answer.expect_problem(400, "unreadable-request");
     }
-    assert_eq!(daemon.post("/v1/aborts", &json!({"tag": "five"})).expect(202)["aborted"], 5);
-    assert_eq!(daemon.post("/v1/aborts", &json!({"room": "7"})).expect(202)["aborted"], 1);
-    assert_eq!(daemon.post("/v1/aborts", &json!({"all": true})).expect(202)["aborted"], 18);
+    assert_eq!(
+        daemon
+            .post("/v1/aborts", &json!({"tag": "five"}))
+            .expect(202)["aborted"],
+        5
+    );
+    assert_eq!(
+        daemon.post("/v1/aborts", &json!({"room": "7"})).expect(202)["aborted"],
+        1
+    );
+    assert_eq!(
+        daemon.post("/v1/aborts", &json!({"all": true})).expect(202)["aborted"],
+        18
+    );
     daemon.until("/v1/rooms?state=aborted", |answer| {
         answer.json()["rooms"].as_array().unwrap().len() == 25
     });
@@ -281,45 +524,95 @@ fn a_batch_does_its_operations_in_order_and_answers_each() {
     ]});
     let answer = daemon.post("/v1/batch", &operations).expect(200);
     let results = answer["results"].as_array().unwrap();
-    let statuses: Vec<u64> = results.iter().map(|r| r["status"].as_u64().unwrap()).collect();
-    assert_eq!(statuses, [201, 201, 200, 409, 202, 202, 200, 404, 409], "{answer}");
+    let statuses: Vec<u64> = results
+        .iter()
+        .map(|r| r["status"].as_u64().unwrap())
+        .collect();
+    assert_eq!(
+        statuses,
+        [201, 201, 200, 409, 202, 202, 200, 404, 409],
+        "{answer}"
+    );
     assert_eq!(results[3]["body"]["code"], "room-exists");
     assert_eq!(results[6]["body"]["outcome"]["detail"], "r");
-    assert_eq!(daemon.post("/v1/batch", &json!({"operations": []})).expect(200)["results"], json!([]));
+    assert_eq!(
+        daemon
+            .post("/v1/batch", &json!({"operations": []}))
+            .expect(200)["results"],
+        json!([])
+    );
     let many: Vec<Value> = (0..1001).map(|id| json!({"op": "get", "id": id})).collect();
-    daemon.post("/v1/batch", &json!({"operations": many})).expect_problem(422, "unusable-request");
-    let many: Vec<Value> = (10..1010).map(|id| json!({"op": "start", "role": "send", "id": id})).collect();
-    let answer = daemon.post("/v1/batch", &json!({"operations": many})).expect(200);
-    assert!(answer["results"].as_array().unwrap().iter().all(|r| r["status"] == 201));
+    daemon
+        .post("/v1/batch", &json!({"operations": many}))
+        .expect_problem(422, "unusable-request");
+    let many: Vec<Value> = (10..1010)
+        .map(|id| json!({"op": "start", "role": "send", "id": id}))
+        .collect();
+    let answer = daemon
+        .post("/v1/batch", &json!({"operations": many}))
+        .expect(200);
+    assert!(
+        answer["results"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|r| r["status"] == 201)
+    );
 }
 
 #[test]
 fn a_long_poll_ends_with_the_outcome_or_with_its_time() {
     let daemon = Daemon::start(&[]);
-    daemon.post("/v1/rooms", &json!({"role": "send", "id": 1})).expect(201);
+    daemon
+        .post("/v1/rooms", &json!({"role": "send", "id": 1}))
+        .expect(201);
     let start = std::time::Instant::now();
-    assert_eq!(daemon.get("/v1/rooms/1?wait=50ms").expect(200)["outcome"], Value::Null);
+    assert_eq!(
+        daemon.get("/v1/rooms/1?wait=50ms").expect(200)["outcome"],
+        Value::Null
+    );
     assert!(start.elapsed() >= std::time::Duration::from_millis(50));
     let waiting = {
         let mut client = daemon.client();
         std::thread::spawn(move || client.send("GET", "/v1/rooms/1?wait=30s", None))
     };
     daemon.delete("/v1/rooms/1").expect(202);
-    assert_eq!(waiting.join().unwrap().expect(200)["outcome"]["end"], "aborted");
+    assert_eq!(
+        waiting.join().unwrap().expect(200)["outcome"]["end"],
+        "aborted"
+    );
     for wait in ["1", "1m", "-1s", "9999999999s", "s"] {
-        daemon.get(&format!("/v1/rooms/1?wait={wait}")).expect_problem(400, "unreadable-request");
+        daemon
+            .get(&format!("/v1/rooms/1?wait={wait}"))
+            .expect_problem(400, "unreadable-request");
     }
 }
 
 #[test]
 fn a_key_of_both_roles_must_say_which_is_meant() {
     let (_prefill, decode) = pair();
-    decode.post("/v1/rooms", &json!({"role": "send", "id": 5})).expect(201);
-    decode.post("/v1/rooms", &json!({"role": "receive", "id": 5, "from": ["prefill"]})).expect(201);
+    decode
+        .post("/v1/rooms", &json!({"role": "send", "id": 5}))
+        .expect(201);
+    decode
+        .post(
+            "/v1/rooms",
+            &json!({"role": "receive", "id": 5, "from": ["prefill"]}),
+        )
+        .expect(201);
     decode.get("/v1/rooms/5").expect_problem(409, "which-role");
-    assert_eq!(decode.get("/v1/rooms/5?role=receive").expect(200)["role"], "receive");
-    assert_eq!(decode.delete("/v1/rooms/5?role=send").expect(202)["role"], "send");
-    assert_eq!(decode.get("/v1/rooms/5?role=receive").expect(200)["outcome"], Value::Null);
+    assert_eq!(
+        decode.get("/v1/rooms/5?role=receive").expect(200)["role"],
+        "receive"
+    );
+    assert_eq!(
+        decode.delete("/v1/rooms/5?role=send").expect(202)["role"],
+        "send"
+    );
+    assert_eq!(
+        decode.get("/v1/rooms/5?role=receive").expect(200)["outcome"],
+        Value::Null
+    );
 }
 
 #[test]
@@ -327,16 +620,23 @@ fn peers_the_node_and_claims_that_wait_are_shown() {
     let (prefill, decode) = pair();
     let _pools = (register(&prefill), register(&decode));
     decode.post("/v1/rooms", &receive(77, &[1, 2])).expect(201);
-    let claims = prefill.until("/v1/early-claims", |answer| answer.json()["count"] == 1).json();
+    let claims = prefill
+        .until("/v1/early-claims", |answer| answer.json()["count"] == 1)
+        .json();
     let claim = json!({"room": "77", "attempt": 0, "peer": "decode", "pages": 2});
     assert_eq!(claims["early_claims"], json!([claim]));
     let node = decode.get("/v1/node").expect(200);
-    assert_eq!((&node["name"], &node["stopping"]), (&json!("decode"), &json!(false)));
+    assert_eq!(
+        (&node["name"], &node["stopping"]),
+        (&json!("decode"), &json!(false))
+    );
     assert_eq!(node["stats"]["rooms_live"], 1);
     let peers = decode.get("/v1/peers").expect(200);
     assert_eq!(peers["peers"][0]["name"], "prefill");
     decode.delete("/v1/peers/prefill").expect(202);
-    decode.delete("/v1/peers/nobody").expect_problem(404, "no-such-peer");
+    decode
+        .delete("/v1/peers/nobody")
+        .expect_problem(404, "no-such-peer");
     let room = decode.get("/v1/rooms/77?wait=30s").expect(200);
     assert_eq!(room["outcome"]["code"], "SessionLost");
 }

@@ -11,8 +11,8 @@ use kvroom_actors::ids::{Incarnation, PeerRef, RoomId, RoomKey};
 use kvroom_actors::limits::{Deadlines, Limits};
 use kvroom_actors::memory::{CopyMode, Pool};
 use kvroom_actors::reason::{Code, Reason};
-use kvroom_actors::room::Role;
 use kvroom_actors::record::Recorder;
+use kvroom_actors::room::Role;
 use kvroom_actors::runtime::PeerState;
 use kvroom_actors::runtime::shared::NodeShared;
 use kvroom_actors::runtime::{
@@ -492,10 +492,17 @@ impl Node {
         }
         let mut found = Vec::with_capacity(rooms.len());
         for (inbox, keys) in shards {
-            found.extend(ask(inbox, move |shard| shard.rooms_of(&keys)).await.unwrap_or_default());
+            found.extend(
+                ask(inbox, move |shard| shard.rooms_of(&keys))
+                    .await
+                    .unwrap_or_default(),
+            );
         }
         let names = self.peer_names().await;
-        found.into_iter().map(|room| room_info(room, &names)).collect()
+        found
+            .into_iter()
+            .map(|room| room_info(room, &names))
+            .collect()
     }
 
     /// Counters and gauges.

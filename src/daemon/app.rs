@@ -1,8 +1,10 @@
 //! What every route has at hand.
 
 use super::config::Config;
+use super::events::Sampler;
 use super::pools::Pools;
 use super::rooms::Rooms;
+use super::status::StatusPage;
 use kvroom::Node;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,13 +21,15 @@ struct Parts {
     stopping: watch::Sender<bool>,
     rooms: Rooms,
     pools: Pools,
+    sampler: Sampler,
 }
 
 impl App {
-    /// Of this node; starts the tasks of the parts.
-    pub(crate) fn new(node: Node, config: Config) -> App {
+    /// Of this node; starts the tasks of the parts. The rooms' states go to the page, if there is one.
+    pub(crate) fn new(node: Node, config: Config, page: Option<StatusPage>) -> App {
         let pools = Pools::start(node.clone());
-        let rooms = Rooms::start(node.clone(), pools.clone(), &config);
+        let rooms = Rooms::start(node.clone(), pools.clone(), &config, page);
+        let sampler = Sampler::start(node.clone(), rooms.clone());
         App(Arc::new(Parts {
             node,
             config,
@@ -33,6 +37,7 @@ impl App {
             stopping: watch::Sender::new(false),
             rooms,
             pools,
+            sampler,
         }))
     }
 
@@ -74,5 +79,10 @@ impl App {
     /// The pools.
     pub(crate) fn pools(&self) -> &Pools {
         &self.0.pools
+    }
+
+    /// What happens, once a second.
+    pub(crate) fn sampler(&self) -> &Sampler {
+        &self.0.sampler
     }
 }

@@ -14,6 +14,7 @@
 mod app;
 mod config;
 mod dashboard;
+mod events;
 mod health;
 mod http;
 mod metrics;
@@ -29,9 +30,11 @@ pub(crate) use config::{Config, ConfigError, Effective, Given, example as exampl
 use crate::cli::exit::{Failure, Verdict};
 use crate::cli::output;
 use http::Front;
-use kvroom::Node;
+use kvroom::{FileOptions, Node, OthersMemory, Pool};
+use pools::Opened;
 use serde_json::json;
 use signals::Signals;
+use status::StatusPage;
 use std::time::Duration;
 
 /// Most rooms that the last line names.
@@ -59,14 +62,16 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
     let node = builder.start().await;
     let node = node.map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;
     let (addresses, connect) = (front.addresses(), config.node.connect.clone());
-    let app = App::new(node.clone(), config);
+    let page = status_page(&node, &config)?;
+    let app = App::new(node.clone(), config, page);
     for address in connect {
         tokio::spawn(connect_until_there(node.clone(), address.0));
     }
     for pool in pools {
-        let adopted = app.pools().adopt(pools::Opened::configured(pool, None)).await;
+        let adopted = app.pools().adopt(Opened::configured(pool, None)).await;
         adopted.map_err(|problem| Failure::Failed(problem.detail))?;
     }
+    attach(&app).await?;
     let server = front.serve(&app);
     output::print_json(&json!({
         "event": "ready", "name": node.name(), "pid": std::process::id(),
@@ -91,6 +96,51 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
             "the node did not drain within its shutdown deadline; {count} rooms are left"
         )))
     }
+}
+
+/// Attaches to the pools in files. Pages of a former life that may still be written stay quarantined.
+async fn attach(app: &App) -> Result<(), Failure> {
+    for settings in app.config().file_pools() {
+        let Some(path) = settings.path.clone() else {
+            continue;
+        };
+        let failed = |why: &dyn std::fmt::Display| {
+            Failure::Failed(format!(
+                "pool {:?} at {}: {why}",
+                settings.name,
+                path.display()
+            ))
+        };
+        let options = FileOptions {
+            create: settings.create,
+            ..FileOptions::default()
+        };
+        let file = OthersMemory::File {
+            path: &path,
+            options: &options,
+        };
+        let pool = Pool::of_others(settings.layout(), file).map_err(|e| failed(&e))?;
+        app.node()
+            .add_pool(pool.clone())
+            .await
+            .map_err(|e| failed(&e))?;
+        let adopted = app
+            .pools()
+            .adopt(Opened::configured(pool, Some(path.clone())))
+            .await;
+        adopted.map_err(|problem| failed(&problem.detail))?;
+    }
+    Ok(())
+}
+
+fn status_page(node: &Node, config: &Config) -> Result<Option<StatusPage>, Failure> {
+    let settings = &config.status_page;
+    let Some(path) = &settings.path else {
+        return Ok(None);
+    };
+    let page = StatusPage::create(path, settings.rooms, node.incarnation());
+    page.map(Some)
+        .map_err(|e| Failure::Failed(format!("status_page.path {}: {e}", path.display())))
 }
 
 /// Until the first session: the node itself connects again from then on.

@@ -12,7 +12,9 @@ pub(super) struct Signals {
 impl Signals {
     /// Takes them over from the system.
     pub(super) fn listen() -> Result<Signals, Failure> {
-        let listen = |kind| signal(kind).map_err(|e| Failure::Failed(format!("cannot listen to signals: {e}")));
+        let listen = |kind| {
+            signal(kind).map_err(|e| Failure::Failed(format!("cannot listen to signals: {e}")))
+        };
         Ok(Signals {
             term: listen(SignalKind::terminate())?,
             int: listen(SignalKind::interrupt())?,

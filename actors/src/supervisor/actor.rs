@@ -19,8 +19,8 @@ use crate::fabric::shm::{ShmClaim, Way};
 use crate::fabric::tcp::{NewJob, TcpRoute};
 use crate::handle::{Back, ChunkBack};
 use crate::ids::{ChunkNo, ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, Tick};
-use crate::memory::Pool;
 use crate::limits::Deadlines;
+use crate::memory::Pool;
 use crate::memory::{
     Doorbell, GateLanded, JobBack, JobId, Lease, OpenGate, Proof, Target, Ticket, TicketSink,
     Withdrawn, Witness,

@@ -78,7 +78,9 @@ impl Shard {
 
     /// Those of these rooms that are alive or drain.
     pub fn rooms_of(&self, keys: &[(RoomKey, Role)]) -> Vec<RoomInfo> {
-        let lives = keys.iter().filter_map(|(key, role)| self.core().life_of(*key, *role));
+        let lives = keys
+            .iter()
+            .filter_map(|(key, role)| self.core().life_of(*key, *role));
         lives.map(|life| self.tell(life)).collect()
     }
 

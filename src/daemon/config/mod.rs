@@ -27,7 +27,7 @@ mod words;
 mod tests;
 
 pub(crate) use given::Given;
-pub(crate) use schema::{Config, PoolSettings};
+pub(crate) use schema::{Config, Http, PoolSettings, Retention};
 pub(crate) use show::example;
 pub(crate) use source::{ConfigError, Origins};
 pub(crate) use value::{Backing, Listen};

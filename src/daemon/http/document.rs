@@ -8,10 +8,19 @@ use utoipa::{PartialSchema, ToSchema};
 /// What any route may answer.
 const ALL: &[(&str, &str)] = &[
     ("400", "A part of the request cannot be read."),
-    ("401", "Who asks is not known: a token is set and was not sent."),
+    (
+        "401",
+        "Who asks is not known: a token is set and was not sent.",
+    ),
     ("408", "The request was not sent and done in time."),
-    ("421", "The header `Host` has a name that is not this machine's, and no token is set."),
-    ("429", "More requests come than the rate allows; for a chunk, its room's window is full."),
+    (
+        "421",
+        "The header `Host` has a name that is not this machine's, and no token is set.",
+    ),
+    (
+        "429",
+        "More requests come than the rate allows; for a chunk, its room's window is full.",
+    ),
     ("503", "`limit-reached`, naming the limit, or `stopping`."),
 ];
 
@@ -48,7 +57,13 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
-    let all = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
+    let all = [
+        &mut item.get,
+        &mut item.put,
+        &mut item.post,
+        &mut item.delete,
+        &mut item.patch,
+    ];
     all.into_iter().flatten()
 }
 
@@ -59,7 +74,11 @@ fn add(operation: &mut Operation, answers: &[(&str, &str)]) {
             let schema = Ref::from_schema_name(Problem::name());
             let content = Content::new(Some(RefOr::<utoipa::openapi::Schema>::Ref(schema)));
             let response = ResponseBuilder::new().description(*text);
-            RefOr::T(response.content("application/problem+json", content).build())
+            RefOr::T(
+                response
+                    .content("application/problem+json", content)
+                    .build(),
+            )
         });
     }
 }

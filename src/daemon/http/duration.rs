@@ -26,7 +26,17 @@ mod tests {
     fn a_number_with_its_unit_is_a_duration_and_nothing_else_is() {
         assert_eq!(parse("30s"), Ok(Duration::from_secs(30)));
         assert_eq!(parse("250ms"), Ok(Duration::from_millis(250)));
-        for text in ["", "30", "s", "-1s", "1.5s", "1m", "30 s", "9999999999s", "30S"] {
+        for text in [
+            "",
+            "30",
+            "s",
+            "-1s",
+            "1.5s",
+            "1m",
+            "30 s",
+            "9999999999s",
+            "30S",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

@@ -70,13 +70,16 @@ impl<T: Segment, S: Send + Sync> FromRequestParts<S> for Path<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Path<T>, Problem> {
         let params = RawPathParams::from_request_parts(parts, state).await;
-        let params = params.map_err(|e| Problem::unreadable(format!("the path: {}", e.body_text())))?;
+        let params =
+            params.map_err(|e| Problem::unreadable(format!("the path: {}", e.body_text())))?;
         let Some((name, text)) = params.iter().next() else {
             return Err(Problem::unreadable("the path has no parameter"));
         };
         T::read(text).map(Path).map_err(|wanted| {
             let shown: String = text.chars().take(64).collect();
-            Problem::unreadable(format!("the path: {name} is {shown:?}; it must be {wanted}"))
+            Problem::unreadable(format!(
+                "the path: {name} is {shown:?}; it must be {wanted}"
+            ))
         })
     }
 }
@@ -84,8 +87,15 @@ impl<T: Segment, S: Send + Sync> FromRequestParts<S> for Path<T> {
 fn says_json(headers: &HeaderMap) -> Result<(), Problem> {
     let kind = headers.get(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    if essence == "application/json" || (essence.starts_with("application/") && essence.ends_with("+json")) {
+    let essence = kind
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    if essence == "application/json"
+        || (essence.starts_with("application/") && essence.ends_with("+json"))
+    {
         return Ok(());
     }
     Err(Problem::new(
@@ -110,7 +120,9 @@ async fn read_body(request: Request, most: u64) -> Result<Bytes, Problem> {
     match Limited::new(body, limit).collect().await {
         Ok(all) => Ok(all.to_bytes()),
         Err(e) if e.is::<LengthLimitError>() => Err(too_large(most)),
-        Err(_) => Err(Problem::unreadable("the body broke off, or is not what its headers say")),
+        Err(_) => Err(Problem::unreadable(
+            "the body broke off, or is not what its headers say",
+        )),
     }
 }
 

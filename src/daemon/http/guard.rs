@@ -99,7 +99,11 @@ impl Rate {
 }
 
 /// Refuses who may not ask.
-pub(super) async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+pub(super) async fn admit(
+    State(guard): State<Arc<Guard>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let path = request.uri().path();
     if let Err(problem) = may_ask(&guard, path, request.headers()) {
         return problem.into_response();
@@ -118,12 +122,17 @@ pub(super) async fn admit(State(guard): State<Arc<Guard>>, request: Request, nex
             Ok(permit) => Some(permit),
             Err(_) => {
                 let most = guard.max_concurrent;
-                let text = format!("{most} requests are being done (http.max_concurrent): try again");
+                let text =
+                    format!("{most} requests are being done (http.max_concurrent): try again");
                 return Problem::limit("http.max_concurrent", text).into_response();
             }
         }
     };
-    let extra = if waits { guard.long_poll_max } else { Duration::ZERO };
+    let extra = if waits {
+        guard.long_poll_max
+    } else {
+        Duration::ZERO
+    };
     let within = guard.request_timeout.saturating_add(extra);
     let answer = tokio::time::timeout(within, next.run(request)).await;
     drop(permit);
@@ -151,7 +160,9 @@ pub(super) async fn log(request: Request, next: Next) -> Response {
 
 fn may_ask(guard: &Guard, path: &str, headers: &HeaderMap) -> Result<(), Problem> {
     if let Some(token) = &guard.token {
-        let said = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+        let said = headers
+            .get(header::AUTHORIZATION)
+            .map(|value| value.as_bytes());
         let said = said.and_then(|value| {
             let (scheme, rest) = value.split_at_checked(7)?;
             scheme.eq_ignore_ascii_case(b"bearer ").then_some(rest)
@@ -163,7 +174,11 @@ fn may_ask(guard: &Guard, path: &str, headers: &HeaderMap) -> Result<(), Problem
             None => Err(unauthorized("send the header Authorization: Bearer TOKEN")),
         };
     }
-    if guard.known_by_certificate || headers.get(header::HOST).is_none_or(|host| is_local(host.as_bytes())) {
+    if guard.known_by_certificate
+        || headers
+            .get(header::HOST)
+            .is_none_or(|host| is_local(host.as_bytes()))
+    {
         return Ok(());
     }
     // A web page that a browser on this machine shows could have its own name point here.
@@ -183,8 +198,13 @@ fn is_local(host: &[u8]) -> bool {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => host,
     };
-    let bare = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
-    bare.is_empty() || bare.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok()
+    let bare = name
+        .strip_prefix('[')
+        .and_then(|n| n.strip_suffix(']'))
+        .unwrap_or(name);
+    bare.is_empty()
+        || bare.eq_ignore_ascii_case("localhost")
+        || bare.parse::<std::net::IpAddr>().is_ok()
 }
 
 fn waits(query: Option<&str>) -> bool {
@@ -192,7 +212,12 @@ fn waits(query: Option<&str>) -> bool {
 }
 
 fn unauthorized(detail: &str) -> Problem {
-    Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "Who asks is not known", detail)
+    Problem::new(
+        StatusCode::UNAUTHORIZED,
+        "unauthorized",
+        "Who asks is not known",
+        detail,
+    )
 }
 
 fn too_many() -> Problem {
@@ -226,15 +251,26 @@ mod tests {
         let rate = Rate::new(10, 3);
         let at = |ms: u64| rate.take_at(ms * 1_000_000);
         assert_eq!([at(0), at(0), at(0), at(0)], [true, true, true, false]);
-        assert_eq!([at(99), at(100), at(100), at(150)], [false, true, false, false]);
-        assert_eq!([at(10_000), at(10_000), at(10_000), at(10_000)], [true, true, true, false]);
+        assert_eq!(
+            [at(99), at(100), at(100), at(150)],
+            [false, true, false, false]
+        );
+        assert_eq!(
+            [at(10_000), at(10_000), at(10_000), at(10_000)],
+            [true, true, true, false]
+        );
     }
 
     #[test]
     fn a_token_is_itself_and_nothing_else_and_is_not_shown() {
         let token = Token::new(b" 0123456789abcdef\n").unwrap();
         assert!(token.is(b"0123456789abcdef"));
-        for other in ["", "0123456789abcde", "0123456789abcdeF", "0123456789abcdef0"] {
+        for other in [
+            "",
+            "0123456789abcde",
+            "0123456789abcdeF",
+            "0123456789abcdef0",
+        ] {
             assert!(!token.is(other.as_bytes()), "{other}");
         }
         assert!(!format!("{token:?}").contains("0123"));
@@ -243,10 +279,23 @@ mod tests {
 
     #[test]
     fn only_names_of_this_machine_and_addresses_are_local() {
-        for host in ["localhost", "LOCALHOST:7480", "127.0.0.1", "127.0.0.1:1", "[::1]:7480", "[::1]", "10.0.0.7:80"] {
+        for host in [
+            "localhost",
+            "LOCALHOST:7480",
+            "127.0.0.1",
+            "127.0.0.1:1",
+            "[::1]:7480",
+            "[::1]",
+            "10.0.0.7:80",
+        ] {
             assert!(is_local(host.as_bytes()), "{host}");
         }
-        for host in ["example.com", "localhost.example.com:7480", "127.0.0.1.example.com", "a:b"] {
+        for host in [
+            "example.com",
+            "localhost.example.com:7480",
+            "127.0.0.1.example.com",
+            "a:b",
+        ] {
             assert!(!is_local(host.as_bytes()), "{host}");
         }
     }

@@ -51,7 +51,8 @@ impl<'de> Deserialize<'de> for Id {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Id, E> {
-                Id::parse(text).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+                Id::parse(text)
+                    .ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
             }
         }
         deserializer.deserialize_any(Either)
@@ -96,14 +97,27 @@ mod tests {
         assert_eq!(read("\"42\""), Ok(Id(42)));
         assert_eq!(read("\"18446744073709551615\""), Ok(Id(u64::MAX)));
         assert_eq!(read("18446744073709551615"), Ok(Id(u64::MAX)));
-        assert_eq!(serde_json::to_string(&Id(u64::MAX)).unwrap(), "\"18446744073709551615\"");
+        assert_eq!(
+            serde_json::to_string(&Id(u64::MAX)).unwrap(),
+            "\"18446744073709551615\""
+        );
     }
 
     #[test]
     fn what_is_no_id_is_refused_with_what_one_is() {
         for json in [
-            "-1", "1.5", "18446744073709551616", "\"18446744073709551616\"", "\"-1\"", "\"+1\"", "\"\"",
-            "\" 1\"", "null", "[]", "true", "1e300",
+            "-1",
+            "1.5",
+            "18446744073709551616",
+            "\"18446744073709551616\"",
+            "\"-1\"",
+            "\"+1\"",
+            "\"\"",
+            "\" 1\"",
+            "null",
+            "[]",
+            "true",
+            "1e300",
         ] {
             let why = read(json).unwrap_err();
             assert!(why.contains("18446744073709551615"), "{json}: {why}");

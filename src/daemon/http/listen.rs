@@ -47,10 +47,13 @@ impl Bound {
     pub(crate) fn new(listen: &Listen) -> Result<Bound, Failure> {
         match listen {
             Listen::Tcp(address) => {
-                let failed = |e| Failure::Failed(format!("cannot listen for HTTP on {address}: {e}"));
+                let failed =
+                    |e| Failure::Failed(format!("cannot listen for HTTP on {address}: {e}"));
                 let socket = std::net::TcpListener::bind(address).map_err(failed)?;
                 socket.set_nonblocking(true).map_err(failed)?;
-                TcpListener::from_std(socket).map(Bound::Tcp).map_err(failed)
+                TcpListener::from_std(socket)
+                    .map(Bound::Tcp)
+                    .map_err(failed)
             }
             Listen::Unix(path) => {
                 let shown = path.display();
@@ -65,7 +68,10 @@ impl Bound {
     /// As the ready line says it.
     pub(crate) fn address(&self) -> String {
         match self {
-            Bound::Tcp(socket) => socket.local_addr().map(|a| a.to_string()).unwrap_or_default(),
+            Bound::Tcp(socket) => socket
+                .local_addr()
+                .map(|a| a.to_string())
+                .unwrap_or_default(),
             Bound::Unix(_, path) => format!("unix://{}", path.display()),
         }
     }
@@ -156,7 +162,11 @@ impl Serving {
         let _ = tokio::time::timeout(LAST_WORDS, self.permits.acquire_many(all)).await;
     }
 
-    async fn next(self: &Arc<Self>, bound: &Bound, permit: OwnedSemaphorePermit) -> std::io::Result<()> {
+    async fn next(
+        self: &Arc<Self>,
+        bound: &Bound,
+        permit: OwnedSemaphorePermit,
+    ) -> std::io::Result<()> {
         match bound {
             Bound::Tcp(socket) => {
                 let (stream, _) = socket.accept().await?;
@@ -173,7 +183,11 @@ impl Serving {
         Ok(())
     }
 
-    async fn shake_hands(self: Arc<Self>, stream: tokio::net::TcpStream, permit: OwnedSemaphorePermit) {
+    async fn shake_hands(
+        self: Arc<Self>,
+        stream: tokio::net::TcpStream,
+        permit: OwnedSemaphorePermit,
+    ) {
         let Some(tls) = self.tls.clone() else {
             return self.talk(stream, permit).await;
         };

@@ -52,7 +52,12 @@ impl Front {
         let tls = tls::acceptor(&config.http)?;
         let token = token(&config.http)?;
         guarded_or_local(&config.http, token.is_some())?;
-        let bound = config.http.listen.iter().map(Bound::new).collect::<Result<_, _>>()?;
+        let bound = config
+            .http
+            .listen
+            .iter()
+            .map(Bound::new)
+            .collect::<Result<_, _>>()?;
         Ok(Front { bound, tls, token })
     }
 
@@ -114,6 +119,7 @@ fn routes() -> Routes {
         .merge(super::rooms::routes())
         .merge(super::pools::routes())
         .merge(super::peers::routes())
+        .merge(super::events::routes())
         .merge(super::health::routes())
         .merge(super::metrics::routes())
         .merge(super::dashboard::routes())
@@ -131,7 +137,10 @@ fn router(app: App, guard: Guard) -> Router {
         )
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
-        .layer(axum::middleware::from_fn_with_state(Arc::new(guard), guard::admit))
+        .layer(axum::middleware::from_fn_with_state(
+            Arc::new(guard),
+            guard::admit,
+        ))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(axum::middleware::from_fn(guard::log))
         .with_state(app)
@@ -154,7 +163,9 @@ async fn no_such_method(method: Method) -> Problem {
 
 fn panicked(what: Box<dyn std::any::Any + Send + 'static>) -> Response {
     let text = what.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| what.downcast_ref::<&str>().copied()).unwrap_or("(no text)");
+    let text = text
+        .or_else(|| what.downcast_ref::<&str>().copied())
+        .unwrap_or("(no text)");
     tracing::error!("a request panicked: {text}");
     Problem::new(
         StatusCode::INTERNAL_SERVER_ERROR,
@@ -174,7 +185,9 @@ fn token(http: &Http) -> Result<Option<Token>, Failure> {
         .map_err(|e| Failure::Usage(format!("http.token_file {shown}: cannot be read: {e}")))?;
     Token::new(&text).map(Some).ok_or_else(|| {
         let least = Token::LEAST;
-        Failure::Usage(format!("http.token_file {shown}: a token has at least {least} bytes"))
+        Failure::Usage(format!(
+            "http.token_file {shown}: a token has at least {least} bytes"
+        ))
     })
 }
 

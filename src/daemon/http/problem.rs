@@ -160,7 +160,9 @@ impl IntoResponse for Problem {
         }
         if self.status == StatusCode::UNAUTHORIZED.as_u16() {
             let scheme = HeaderValue::from_static("Bearer");
-            answer.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+            answer
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, scheme);
         }
         answer
     }

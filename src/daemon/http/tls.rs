@@ -48,9 +48,14 @@ pub(super) fn acceptor(http: &Http) -> Result<Option<TlsAcceptor>, Failure> {
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
     let all = CertificateDer::pem_file_iter(path).map_err(|e| unreadable(path, &e))?;
-    let all: Vec<_> = all.collect::<Result<_, _>>().map_err(|e| unreadable(path, &e))?;
+    let all: Vec<_> = all
+        .collect::<Result<_, _>>()
+        .map_err(|e| unreadable(path, &e))?;
     if all.is_empty() {
-        return Err(Failure::Usage(format!("{}: there is no certificate in it", path.display())));
+        return Err(Failure::Usage(format!(
+            "{}: there is no certificate in it",
+            path.display()
+        )));
     }
     Ok(all)
 }

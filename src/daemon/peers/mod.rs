@@ -5,7 +5,7 @@ use super::http::{Json, Path, Problem, Routes};
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
-use kvroom::{ConnectError, NodeStats, Peer, PeerState};
+use kvroom::{ConnectError, Node, NodeStats, Peer, PeerState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -90,7 +90,9 @@ struct NodeView {
 #[utoipa::path(get, path = "/v1/peers", tag = "peers",
     responses((status = 200, description = "The peers.", body = PeerList)))]
 async fn list_peers(State(app): State<App>) -> Answer<PeerList> {
-    Answer(PeerList { peers: views(&app).await })
+    Answer(PeerList {
+        peers: of(app.node()).await,
+    })
 }
 
 /// Connects to another node, or gives the session that there is. A session that loses its connection is
@@ -113,7 +115,11 @@ async fn connect_peer(
     let session = session.map_err(|e| not_connected(&e))?;
     let view = view(&session, 0, Some(peer.address));
     let location = format!("/v1/peers/{}", encoded(&view.name));
-    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Answer(view)))
+    Ok((
+        StatusCode::CREATED,
+        [(header::LOCATION, location)],
+        Answer(view),
+    ))
 }
 
 /// Gives up the session with a peer. Rooms with legs to it end; their memory follows by proof.
@@ -130,7 +136,11 @@ async fn disconnect_peer(
     let Some(peer) = app.node().peer(&name).await else {
         let shown: String = name.chars().take(64).collect();
         let text = format!("no peer named {shown:?} was met: GET /v1/peers lists them");
-        return Err(Problem::not_found("no-such-peer", "The peer is not known", text));
+        return Err(Problem::not_found(
+            "no-such-peer",
+            "The peer is not known",
+            text,
+        ));
     };
     app.node().disconnect(&peer).await;
     Ok((StatusCode::ACCEPTED, Answer(view(&peer, 0, None))))
@@ -153,8 +163,8 @@ async fn show_node(State(app): State<App>) -> Answer<NodeView> {
 }
 
 /// Everybody whom this node has met.
-pub(crate) async fn views(app: &App) -> Vec<PeerView> {
-    let peers = app.node().peers().await;
+pub(crate) async fn of(node: &Node) -> Vec<PeerView> {
+    let peers = node.peers().await;
     peers.iter().map(|peer| view(peer, 0, None)).collect()
 }
 
@@ -178,9 +188,15 @@ fn view(peer: &Peer, quarantined_pages: u64, address: Option<String>) -> PeerVie
 fn not_connected(error: &ConnectError) -> Problem {
     let text = error.to_string();
     match error {
-        ConnectError::BadAddress(_) | ConnectError::NoHub | ConnectError::Unknown { .. } => Problem::unusable(text),
-        ConnectError::Refused { .. } => Problem::conflict("peer-refused", "The peers do not want each other", text),
-        ConnectError::Silent { .. } => Problem::conflict("peer-silent", "The peer does not answer", text),
+        ConnectError::BadAddress(_) | ConnectError::NoHub | ConnectError::Unknown { .. } => {
+            Problem::unusable(text)
+        }
+        ConnectError::Refused { .. } => {
+            Problem::conflict("peer-refused", "The peers do not want each other", text)
+        }
+        ConnectError::Silent { .. } => {
+            Problem::conflict("peer-silent", "The peer does not answer", text)
+        }
         _ => Problem::conflict("peer-unreachable", "The peer cannot be reached", text),
     }
 }
@@ -188,7 +204,13 @@ fn not_connected(error: &ConnectError) -> Problem {
 /// A name as one segment of a path.
 fn encoded(name: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
-    let one = |b: u8| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") };
+    let one = |b: u8| {
+        if plain(b) {
+            char::from(b).to_string()
+        } else {
+            format!("%{b:02X}")
+        }
+    };
     name.bytes().map(one).collect()
 }
 

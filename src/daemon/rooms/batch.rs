@@ -4,8 +4,8 @@
 //! the connection breaks in the middle, what was done stays done, and the same batch again completes it.
 
 use super::request::{
-    AbortOperation, Batch, ChunkOperation, FinishOperation, FinishRoom, GetOperation, MAX_BATCH, Operation,
-    PushChunk, StartRoom,
+    AbortOperation, Batch, ChunkOperation, FinishOperation, FinishRoom, GetOperation, MAX_BATCH,
+    Operation, PushChunk, StartRoom,
 };
 use super::routes;
 use super::view::{BatchResult, BatchResults, ChunkTaken};
@@ -26,7 +26,9 @@ pub(super) async fn batch(
 ) -> Result<Answer<BatchResults>, Problem> {
     let count = batch.operations.len();
     if count > MAX_BATCH {
-        let text = format!("{count} operations; a batch has at most {MAX_BATCH}: send the rest in another");
+        let text = format!(
+            "{count} operations; a batch has at most {MAX_BATCH}: send the rest in another"
+        );
         return Err(Problem::unusable(text));
     }
     let mut results = Vec::with_capacity(count);
@@ -58,17 +60,51 @@ async fn one(app: &App, operation: Operation) -> BatchResult {
             result(started.pop().unwrap_or_else(|| Err(Problem::stopping())))
         }
         Operation::Chunk(operation) => {
-            let ChunkOperation { id, attempt, tokens, layers, pool, pages } = operation;
-            let chunk = PushChunk { attempt, tokens, layers, pool, pages };
+            let ChunkOperation {
+                id,
+                attempt,
+                tokens,
+                layers,
+                pool,
+                pages,
+            } = operation;
+            let chunk = PushChunk {
+                attempt,
+                tokens,
+                layers,
+                pool,
+                pages,
+            };
             let pushed = routes::push(app, id.0, chunk).await;
             result(pushed.map(|(status, chunk)| (status, ChunkTaken { chunk })))
         }
         Operation::Finish(operation) => {
-            let FinishOperation { id, attempt, total, aux } = operation;
-            result(routes::finished(app, id.0, FinishRoom { attempt, total, aux }).await)
+            let FinishOperation {
+                id,
+                attempt,
+                total,
+                aux,
+            } = operation;
+            result(
+                routes::finished(
+                    app,
+                    id.0,
+                    FinishRoom {
+                        attempt,
+                        total,
+                        aux,
+                    },
+                )
+                .await,
+            )
         }
         Operation::Abort(operation) => {
-            let AbortOperation { id, attempt, role, reason } = operation;
+            let AbortOperation {
+                id,
+                attempt,
+                role,
+                reason,
+            } = operation;
             let room = routes::abort(app, wait::which(id.0, attempt, role), reason).await;
             result(room.map(|room| (StatusCode::ACCEPTED, room)))
         }

@@ -37,26 +37,38 @@ impl Checked {
         let bad = |text: String| Err(Problem::unusable(text));
         let name = &layout.name;
         if layout.kind != PoolKind::Kv {
-            return bad(format!("pool {name:?} holds aux rows: give its row to finish"));
+            return bad(format!(
+                "pool {name:?} holds aux rows: give its row to finish"
+            ));
         }
         if start >= end {
-            return bad(format!("tokens [{start}, {end}] are none: the second is the first that does not belong to it"));
+            return bad(format!(
+                "tokens [{start}, {end}] are none: the second is the first that does not belong to it"
+            ));
         }
         if !start.is_multiple_of(per) {
-            return bad(format!("token {start} is not at a page boundary of pool {name:?} ({per} tokens a page)"));
+            return bad(format!(
+                "token {start} is not at a page boundary of pool {name:?} ({per} tokens a page)"
+            ));
         }
         let want = end.div_ceil(per) - start / per;
         if want != chunk.pages.len() as u64 {
             let got = chunk.pages.len();
-            return bad(format!("tokens {start} to {end} fill {want} pages of pool {name:?}, {got} were given"));
+            return bad(format!(
+                "tokens {start} to {end} fill {want} pages of pool {name:?}, {got} were given"
+            ));
         }
         if first >= last || last > layout.layers {
             let all = layout.layers;
-            return bad(format!("layers [{first}, {last}] are none of pool {name:?}, which has {all}"));
+            return bad(format!(
+                "layers [{first}, {last}] are none of pool {name:?}, which has {all}"
+            ));
         }
         if let Some(page) = chunk.pages.iter().find(|page| **page >= layout.pages) {
             let last = layout.pages.saturating_sub(1);
-            return bad(format!("page {page} does not exist: pool {name:?} has pages 0 to {last}"));
+            return bad(format!(
+                "page {page} does not exist: pool {name:?} has pages 0 to {last}"
+            ));
         }
         Ok(Checked {
             tokens: start..end,
@@ -111,7 +123,11 @@ impl Chunks {
             if same_place && *kept.pages == *chunk.pages {
                 return Ok(Compared::Same);
             }
-            let what = if same_place { "with other pages" } else { "and overlaps it" };
+            let what = if same_place {
+                "with other pages"
+            } else {
+                "and overlaps it"
+            };
             return Err(Problem::conflict(
                 "chunk-conflict",
                 "The chunk contradicts another one",
@@ -133,14 +149,18 @@ impl Chunks {
             last: chunk.layers.end,
             pages: chunk.pages.into(),
         };
-        pool.by_start.insert((chunk.tokens.start, chunk.layers.start), kept);
+        pool.by_start
+            .insert((chunk.tokens.start, chunk.layers.start), kept);
         self.count += 1;
     }
 
     /// Pages by pool, each once.
     pub(super) fn pages(&self) -> impl Iterator<Item = (&str, Vec<u32>)> {
         self.pools.iter().map(|(name, pool)| {
-            let all = pool.by_start.values().flat_map(|kept| kept.pages.iter().copied());
+            let all = pool
+                .by_start
+                .values()
+                .flat_map(|kept| kept.pages.iter().copied());
             let mut all: Vec<u32> = all.collect();
             all.sort_unstable();
             all.dedup();

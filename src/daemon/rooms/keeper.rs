@@ -20,7 +20,11 @@ use super::view::{ChunkView, PoolPages, Room, RoomState};
 use crate::daemon::config::Retention;
 use crate::daemon::http::Problem;
 use crate::daemon::pools::Pools;
-use kvroom::{Chunk, FinishProblem, Landed, LeaseError, Node, Outcome, Pool, Proof, RoomKey, SendRoom};
+use crate::daemon::status::{Status, StatusPage};
+use kvroom::{
+    Chunk, FinishProblem, Landed, LeaseError, Node, Outcome, Pool, Proof, RoomKey, SendRoom,
+    StateName,
+};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -84,16 +88,24 @@ pub(super) struct Keeper {
     table: Table,
     tasks: JoinSet<Posted>,
     digests: [RandomState; 2],
+    /// One word for each room that is not forgotten, as far as there are words.
+    page: Option<StatusPage>,
 }
 
 impl Keeper {
-    pub(super) fn new(node: Node, pools: Pools, retention: &Retention) -> Keeper {
+    pub(super) fn new(
+        node: Node,
+        pools: Pools,
+        retention: &Retention,
+        page: Option<StatusPage>,
+    ) -> Keeper {
         Keeper {
             node,
             pools,
             table: Table::new(retention.ended_rooms, retention.ended_for),
             tasks: JoinSet::new(),
             digests: [RandomState::new(), RandomState::new()],
+            page,
         }
     }
 
@@ -110,8 +122,44 @@ impl Keeper {
                     Ok(posted) => self.posted(posted),
                     Err(e) => tracing::error!("a task of the rooms failed: {e}"),
                 },
-                _ = sweep.tick() => self.table.forget(Instant::now()),
+                _ = sweep.tick() => self.sweep(),
             }
+        }
+    }
+
+    fn sweep(&mut self) {
+        self.forget();
+        if let Some(page) = &mut self.page {
+            for record in self.table.all() {
+                if let (Some(slot), Some(handle)) = (&record.slot, record.handle()) {
+                    page.set(slot, &Status::of(handle.state(), record.outcome().as_ref()));
+                }
+            }
+        }
+    }
+
+    fn forget(&mut self) {
+        for record in self.table.forget(Instant::now()) {
+            if let (Some(page), Some(slot)) = (&mut self.page, record.slot) {
+                page.release(slot);
+            }
+        }
+    }
+
+    /// The room's word says how far it is.
+    fn publish(&mut self, seq: u64) {
+        let record = self.table.get(seq);
+        if let (Some(page), Some(record)) = (&mut self.page, record)
+            && let Some(slot) = &record.slot
+            && let Some(outcome) = record.outcome()
+        {
+            let released = matches!(record.phase, Phase::Released { .. });
+            let state = match (&outcome, released) {
+                (Outcome::Done, _) => StateName::Done,
+                (Outcome::Aborted(_), true) => StateName::Aborted,
+                (Outcome::Aborted(_), false) => StateName::Draining,
+            };
+            page.set(slot, &Status::of(state, Some(&outcome)).released(released));
         }
     }
 
@@ -136,12 +184,13 @@ impl Keeper {
                     }
                 }
             }
-            Ask::Look(which, _) | Ask::Abort(which, ..) | Ask::Push(which, ..) | Ask::Finish(which, ..) => {
-                match self.table.find(which) {
-                    Ok(seq) => self.about(seq, ask),
-                    Err(problem) => refuse(ask, problem),
-                }
-            }
+            Ask::Look(which, _)
+            | Ask::Abort(which, ..)
+            | Ask::Push(which, ..)
+            | Ask::Finish(which, ..) => match self.table.find(which) {
+                Ok(seq) => self.about(seq, ask),
+                Err(problem) => refuse(ask, problem),
+            },
         }
     }
 
@@ -193,7 +242,11 @@ impl Keeper {
                 fresh.push((seq, room));
                 continue;
             };
-            if self.table.get(seq).is_some_and(|record| record.digest == digest) {
+            if self
+                .table
+                .get(seq)
+                .is_some_and(|record| record.digest == digest)
+            {
                 self.wait_for_start(seq, false, reply);
             } else {
                 let _ = reply.send(Err(self.taken(seq, key)));
@@ -201,7 +254,8 @@ impl Keeper {
         }
         if !fresh.is_empty() {
             let (node, pools) = (self.node.clone(), self.pools.clone());
-            self.tasks.spawn(async move { Posted::Started(start::start(node, pools, fresh).await) });
+            self.tasks
+                .spawn(async move { Posted::Started(start::start(node, pools, fresh).await) });
         }
     }
 
@@ -228,7 +282,12 @@ impl Keeper {
         u128::from(a) << 64 | u128::from(b)
     }
 
-    fn push(&mut self, seq: u64, chunk: PushChunk, pool: &Pool) -> Result<(bool, ChunkView), Problem> {
+    fn push(
+        &mut self,
+        seq: u64,
+        chunk: PushChunk,
+        pool: &Pool,
+    ) -> Result<(bool, ChunkView), Problem> {
         let checked = Checked::new(chunk, pool.layout())?;
         let record = self.table.get(seq).ok_or_else(forgotten)?;
         let room = sending(record)?;
@@ -237,14 +296,23 @@ impl Keeper {
             return Ok((false, shown));
         }
         if let Some(finished) = &record.finished {
-            let text = format!("room {} was finished with {} tokens: no chunk follows", record.key, finished.total);
-            return Err(Problem::conflict("room-finished", "The room was finished", text));
+            let text = format!(
+                "room {} was finished with {} tokens: no chunk follows",
+                record.key, finished.total
+            );
+            return Err(Problem::conflict(
+                "room-finished",
+                "The room was finished",
+                text,
+            ));
         }
         let slot = room.try_reserve().map_err(|e| problems::no_slot(&e))?;
         let lease = pool.lease_read(&checked.pages);
         let lease = lease.map_err(|e| self.not_leased(&checked.pool, &e))?;
         let chunk = Chunk::tokens(checked.tokens.clone()).layers(checked.layers.clone());
-        let pushed = slot.push(chunk.pages(lease)).map_err(|e| problems::over(&e.to_string(), &e.reason))?;
+        let pushed = slot
+            .push(chunk.pages(lease))
+            .map_err(|e| problems::over(&e.to_string(), &e.reason))?;
         if let Some(record) = self.table.get_mut(seq) {
             record.pages = record.pages.saturating_add(checked.pages.len() as u64);
             record.chunks.add(checked);
@@ -261,16 +329,31 @@ impl Keeper {
         Ok((true, shown))
     }
 
-    fn finish(&mut self, seq: u64, finish: FinishRoom, pool: Option<Pool>) -> Result<(bool, Seen), Problem> {
-        let finish = FinishRoom { attempt: None, ..finish };
+    fn finish(
+        &mut self,
+        seq: u64,
+        finish: FinishRoom,
+        pool: Option<Pool>,
+    ) -> Result<(bool, Seen), Problem> {
+        let finish = FinishRoom {
+            attempt: None,
+            ..finish
+        };
         let record = self.table.get(seq).ok_or_else(forgotten)?;
         let room = sending(record)?;
         if let Some(before) = &record.finished {
             if *before == finish {
                 return Ok((false, self.seen(seq)?));
             }
-            let text = format!("room {} was finished before, with {} tokens or another aux row", record.key, before.total);
-            return Err(Problem::conflict("room-finished", "The room was finished", text));
+            let text = format!(
+                "room {} was finished before, with {} tokens or another aux row",
+                record.key, before.total
+            );
+            return Err(Problem::conflict(
+                "room-finished",
+                "The room was finished",
+                text,
+            ));
         }
         let aux = match (&finish.aux, pool) {
             (Some(row), Some(pool)) => {
@@ -316,35 +399,56 @@ impl Keeper {
                 }
             }
             Posted::Ended(seq, outcome) => {
-                let Some(record) = self.table.get_mut(seq) else { return };
-                let Some(handle) = record.handle().cloned() else { return };
+                let Some(record) = self.table.get_mut(seq) else {
+                    return;
+                };
+                let Some(handle) = record.handle().cloned() else {
+                    return;
+                };
                 record.phase = Phase::Over(outcome, handle.clone());
                 record.stage.send_replace(Stage::Ended);
+                self.publish(seq);
                 self.tasks.spawn(async move {
                     let (proofs, landed) = handle.released().await;
                     Posted::Released(seq, proofs, landed)
                 });
             }
             Posted::Released(seq, proofs, landed) => {
-                let Some(record) = self.table.get_mut(seq) else { return };
-                let Some(outcome) = record.outcome() else { return };
+                let Some(record) = self.table.get_mut(seq) else {
+                    return;
+                };
+                let Some(outcome) = record.outcome() else {
+                    return;
+                };
                 let age = record.since.elapsed();
-                record.phase = Phase::Released { outcome, proofs, landed, age };
+                record.phase = Phase::Released {
+                    outcome,
+                    proofs,
+                    landed,
+                    age,
+                };
                 record.held = Vec::new();
                 record.chunks.forget();
                 record.stage.send_replace(Stage::Released);
-                let now = Instant::now();
-                self.table.released(seq, now);
-                self.table.forget(now);
+                self.publish(seq);
+                self.table.released(seq, Instant::now());
+                self.forget();
             }
         }
     }
 
     fn started(&mut self, seq: u64, handle: Handle) {
-        let Some(record) = self.table.get_mut(seq) else { return };
+        let Some(record) = self.table.get_mut(seq) else {
+            return;
+        };
+        record.slot = self
+            .page
+            .as_mut()
+            .and_then(|page| page.assign(record.key, handle.role()));
         let before = std::mem::replace(&mut record.phase, Phase::Live(handle.clone()));
         let starters = std::mem::take(&mut record.starters);
-        self.tasks.spawn(async move { Posted::Ended(seq, handle.outcome().await) });
+        self.tasks
+            .spawn(async move { Posted::Ended(seq, handle.outcome().await) });
         for (new, reply) in starters {
             let _ = reply.send(self.seen(seq).map(|seen| (new, seen)));
         }
@@ -384,13 +488,19 @@ fn refuse(ask: Ask, problem: Problem) {
 }
 
 fn forgotten() -> Problem {
-    Problem::not_found("no-such-room", "There is no such room", "the room was forgotten meanwhile")
+    Problem::not_found(
+        "no-such-room",
+        "There is no such room",
+        "the room was forgotten meanwhile",
+    )
 }
 
 fn sending(record: &Record) -> Result<Arc<SendRoom>, Problem> {
     match (record.handle(), record.outcome()) {
         (Some(Handle::Send(room)), _) => Ok(Arc::clone(room)),
-        (None, Some(outcome)) if record.role == RoleName::Send => Err(problems::over_with(record.key, &outcome)),
+        (None, Some(outcome)) if record.role == RoleName::Send => {
+            Err(problems::over_with(record.key, &outcome))
+        }
         _ => Err(problems::wrong_role(record.key)),
     }
 }
@@ -421,10 +531,16 @@ fn record(key: RoomKey, role: RoleName, digest: u128, room: &StartRoom) -> Recor
         peers = r.from.iter().map(|from| from.peer().to_owned()).collect();
         for one in &r.pages {
             pages += one.pages.len() as u64;
-            held.push(PoolPages { pool: one.pool.clone(), pages: one.pages.clone() });
+            held.push(PoolPages {
+                pool: one.pool.clone(),
+                pages: one.pages.clone(),
+            });
         }
         if let Some(row) = &r.aux {
-            held.push(PoolPages { pool: row.pool.clone(), pages: vec![row.page] });
+            held.push(PoolPages {
+                pool: row.pool.clone(),
+                pages: vec![row.page],
+            });
         }
     }
     Record {
@@ -443,5 +559,6 @@ fn record(key: RoomKey, role: RoleName, digest: u128, room: &StartRoom) -> Recor
         chunks: Chunks::default(),
         landed: Arc::new(AtomicU32::new(0)),
         finished: None,
+        slot: None,
     }
 }

@@ -23,11 +23,12 @@ mod wait;
 
 pub(crate) use keeper::Counts;
 pub(crate) use request::RoleName;
-pub(crate) use view::RoomState;
+pub(crate) use view::{RoomState, Why};
 
 use super::config::Config;
 use super::http::{Problem, Routes};
 use super::pools::Pools;
+use super::status::StatusPage;
 use keeper::{Ask, Keeper, Reply, Seen, Starting};
 use kvroom::Node;
 use request::{FinishRoom, PushChunk, StartRoom};
@@ -46,9 +47,14 @@ pub(crate) struct Rooms {
 
 impl Rooms {
     /// Starts the task.
-    pub(crate) fn start(node: Node, pools: Pools, config: &Config) -> Rooms {
+    pub(crate) fn start(
+        node: Node,
+        pools: Pools,
+        config: &Config,
+        page: Option<StatusPage>,
+    ) -> Rooms {
         let (asks, queue) = mpsc::channel(QUEUE);
-        let keeper = Keeper::new(node, pools, &config.retention);
+        let keeper = Keeper::new(node, pools, &config.retention, page);
         tokio::spawn(keeper.run(queue));
         Rooms { asks }
     }
@@ -64,7 +70,10 @@ impl Rooms {
 
     /// Starts rooms; each answer says whether the room is new.
     async fn start_all(&self, rooms: Vec<StartRoom>) -> Vec<Result<(bool, Seen), Problem>> {
-        let (mut ask, mut answers) = (Vec::with_capacity(rooms.len()), Vec::with_capacity(rooms.len()));
+        let (mut ask, mut answers) = (
+            Vec::with_capacity(rooms.len()),
+            Vec::with_capacity(rooms.len()),
+        );
         for room in rooms {
             let (reply, answer) = oneshot::channel();
             ask.push(Starting { room, reply });
@@ -87,7 +96,12 @@ impl Rooms {
         self.ask(|reply| Ask::Abort(which, reason, reply)).await
     }
 
-    async fn push(&self, which: Which, chunk: PushChunk, pool: kvroom::Pool) -> Result<(bool, ChunkView), Problem> {
+    async fn push(
+        &self,
+        which: Which,
+        chunk: PushChunk,
+        pool: kvroom::Pool,
+    ) -> Result<(bool, ChunkView), Problem> {
         self.ask(|reply| Ask::Push(which, chunk, pool, reply)).await
     }
 
@@ -97,7 +111,8 @@ impl Rooms {
         finish: FinishRoom,
         pool: Option<kvroom::Pool>,
     ) -> Result<(bool, Seen), Problem> {
-        self.ask(|reply| Ask::Finish(which, finish, pool, reply)).await
+        self.ask(|reply| Ask::Finish(which, finish, pool, reply))
+            .await
     }
 
     async fn list(&self, filter: Filter) -> Result<(Vec<Room>, Option<u64>), Problem> {

@@ -23,7 +23,9 @@ pub(super) fn unknown(id: u64, attempt: Option<u32>, role: Option<RoleName>) -> 
 
 /// The node has the key in both roles, and which is meant was not said.
 pub(super) fn which_role(key: RoomKey) -> Problem {
-    let text = format!("room {key} sends and receives here: say which is meant with role=send or role=receive");
+    let text = format!(
+        "room {key} sends and receives here: say which is meant with role=send or role=receive"
+    );
     Problem::conflict("which-role", "Which of two rooms is meant", text)
 }
 
@@ -38,7 +40,8 @@ pub(super) fn exists(key: RoomKey) -> Problem {
 
 /// The key had another room, which is over.
 pub(super) fn used(key: RoomKey, outcome: &Outcome) -> Problem {
-    let text = format!("room {key} was started by another request and is over: use the next attempt");
+    let text =
+        format!("room {key} was started by another request and is over: use the next attempt");
     let end = serde_json::to_value(End::from(outcome)).unwrap_or_default();
     Problem::conflict("key-spent", "The key was used", text).outcome(end)
 }
@@ -51,7 +54,9 @@ pub(super) fn not_started(kind: &StartErrorKind) -> Problem {
             let problem = Problem::conflict("key-spent", "The key was used", kind.to_string());
             problem.outcome(spent(*outcome))
         }
-        StartErrorKind::LimitReached { limit, .. } => Problem::limit(&format!("limits.{limit}"), kind.to_string()),
+        StartErrorKind::LimitReached { limit, .. } => {
+            Problem::limit(&format!("limits.{limit}"), kind.to_string())
+        }
         StartErrorKind::NodeStopped => Problem::stopping(),
         _ => Problem::unusable(kind.to_string()),
     }
@@ -80,7 +85,11 @@ pub(super) fn not_leased(pool: &str, error: &LeaseError, holder: Option<String>)
         LeaseError::Twice { .. } | LeaseError::OutOfRange { .. } => {
             Problem::unusable(format!("pool {pool:?}: {error}"))
         }
-        _ => Problem::conflict("pool-retired", "The pool gives no leases", error.to_string()),
+        _ => Problem::conflict(
+            "pool-retired",
+            "The pool gives no leases",
+            error.to_string(),
+        ),
     }
 }
 
@@ -117,7 +126,10 @@ pub(super) fn no_slot(error: &ReserveError) -> Problem {
                 "The room's window is full",
                 format!("{error} (limits.{limit})"),
             );
-            Problem { limit: Some(format!("limits.{limit}")), ..problem.retry_after(1) }
+            Problem {
+                limit: Some(format!("limits.{limit}")),
+                ..problem.retry_after(1)
+            }
         }
         ReserveError::Ended(ended) => over(&ended.to_string(), &ended.reason),
     }

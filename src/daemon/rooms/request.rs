@@ -313,7 +313,17 @@ pub(crate) struct GetOperation {
 
 /// A role.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, serde::Serialize, ToSchema,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Deserialize,
+    serde::Serialize,
+    ToSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RoleName {

@@ -108,18 +108,30 @@ pub(super) struct ListQuery {
 /// Lists rooms, newest first, those among them that are over and not forgotten yet.
 #[utoipa::path(get, path = "/v1/rooms", tag = "rooms", params(ListQuery),
     responses((status = 200, description = "A page of rooms.", body = RoomList)))]
-async fn list_rooms(State(app): State<App>, Query(query): Query<ListQuery>) -> Result<Answer<RoomList>, Problem> {
+async fn list_rooms(
+    State(app): State<App>,
+    Query(query): Query<ListQuery>,
+) -> Result<Answer<RoomList>, Problem> {
     let limit = query.limit.unwrap_or(100);
     if limit == 0 || limit > MAX_LIST {
-        return Err(Problem::unreadable(format!("the query: limit is {limit}; it must be 1 to {MAX_LIST}")));
+        return Err(Problem::unreadable(format!(
+            "the query: limit is {limit}; it must be 1 to {MAX_LIST}"
+        )));
     }
     let before = match query.after.as_deref().map(Id::parse) {
-        Some(None) => return Err(Problem::unreadable("the query: after must be next of the page before")),
+        Some(None) => {
+            return Err(Problem::unreadable(
+                "the query: after must be next of the page before",
+            ));
+        }
         other => other.flatten().map(|id| id.0),
     };
     let among = match query.quarantined {
         None => None,
-        Some(inside) => Some((inside, wait::quarantined(app.node()).await?.into_iter().collect())),
+        Some(inside) => Some((
+            inside,
+            wait::quarantined(app.node()).await?.into_iter().collect(),
+        )),
     };
     let filter = Filter {
         state: query.state,
@@ -187,7 +199,9 @@ async fn show_room(
         Some(Until::Outcome) | None => Stage::Ended,
     };
     let which = wait::which(id.0, query.attempt, query.role);
-    show(&app, which, within.map(|within| (stage, within))).await.map(Answer)
+    show(&app, which, within.map(|within| (stage, within)))
+        .await
+        .map(Answer)
 }
 
 /// Ends a room. Its outcome is known at once; its memory follows when it is proven quiet. Does nothing
@@ -274,7 +288,10 @@ async fn abort_many(
             return Err(Problem::unusable(text));
         }
     };
-    let (node, reason) = (app.node().clone(), many.reason.unwrap_or_else(|| DEFAULT_REASON.to_owned()));
+    let (node, reason) = (
+        app.node().clone(),
+        many.reason.unwrap_or_else(|| DEFAULT_REASON.to_owned()),
+    );
     // Goes on if whoever asked goes away.
     let told = tokio::spawn(async move { node.abort_where(which, reason).await });
     let told = tokio::time::timeout(ABORT, told).await;
@@ -310,11 +327,18 @@ async fn early_claims(State(app): State<App>) -> Answer<EarlyClaimList> {
 }
 
 /// Starts rooms together; answers in their order.
-pub(super) async fn start_all(app: &App, rooms: Vec<StartRoom>) -> Vec<Result<(StatusCode, Room), Problem>> {
+pub(super) async fn start_all(
+    app: &App,
+    rooms: Vec<StartRoom>,
+) -> Vec<Result<(StatusCode, Room), Problem>> {
     let mut answers: Vec<Option<Problem>> = Vec::with_capacity(rooms.len());
     let mut good = Vec::with_capacity(rooms.len());
     for room in rooms {
-        let checked = if app.is_stopping() { Err(Problem::stopping()) } else { start::check(&room) };
+        let checked = if app.is_stopping() {
+            Err(Problem::stopping())
+        } else {
+            start::check(&room)
+        };
         match checked {
             Ok(()) => {
                 good.push(room);
@@ -328,7 +352,11 @@ pub(super) async fn start_all(app: &App, rooms: Vec<StartRoom>) -> Vec<Result<(S
         Some(problem) => Err(problem),
         None => {
             let (new, seen) = started.next().unwrap_or_else(|| Err(Problem::stopping()))?;
-            let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+            let status = if new {
+                StatusCode::CREATED
+            } else {
+                StatusCode::OK
+            };
             Ok((status, seen.room))
         }
     });
@@ -336,7 +364,11 @@ pub(super) async fn start_all(app: &App, rooms: Vec<StartRoom>) -> Vec<Result<(S
 }
 
 /// Shows a room, after a wait if one is asked for.
-pub(super) async fn show(app: &App, which: Which, until: Option<(Stage, Duration)>) -> Result<Room, Problem> {
+pub(super) async fn show(
+    app: &App,
+    which: Which,
+    until: Option<(Stage, Duration)>,
+) -> Result<Room, Problem> {
     let mut seen = app.rooms().look(which).await?;
     if let Some((stage, within)) = until {
         seen = wait::until(app.rooms(), which, seen, stage, within).await?;
@@ -348,14 +380,22 @@ pub(super) async fn show(app: &App, which: Which, until: Option<(Stage, Duration
 }
 
 /// Ends a room.
-pub(super) async fn abort(app: &App, which: Which, reason: Option<String>) -> Result<Room, Problem> {
+pub(super) async fn abort(
+    app: &App,
+    which: Which,
+    reason: Option<String>,
+) -> Result<Room, Problem> {
     let reason = reason.unwrap_or_else(|| DEFAULT_REASON.to_owned());
     let seen = app.rooms().abort(which, reason).await?;
     Ok(wait::outcome(app.rooms(), which, seen).await?.room)
 }
 
 /// Pushes a chunk.
-pub(super) async fn push(app: &App, id: u64, chunk: PushChunk) -> Result<(StatusCode, ChunkView), Problem> {
+pub(super) async fn push(
+    app: &App,
+    id: u64,
+    chunk: PushChunk,
+) -> Result<(StatusCode, ChunkView), Problem> {
     let pool = problems::pool(app.pools(), &chunk.pool)?;
     let which = wait::which(id, chunk.attempt, None);
     let (new, chunk) = app.rooms().push(sending(which), chunk, pool).await?;
@@ -363,7 +403,11 @@ pub(super) async fn push(app: &App, id: u64, chunk: PushChunk) -> Result<(Status
 }
 
 /// Finishes a room.
-pub(super) async fn finished(app: &App, id: u64, finish: FinishRoom) -> Result<(StatusCode, Room), Problem> {
+pub(super) async fn finished(
+    app: &App,
+    id: u64,
+    finish: FinishRoom,
+) -> Result<(StatusCode, Room), Problem> {
     let pool = match &finish.aux {
         Some(row) => Some(problems::pool(app.pools(), &row.pool)?),
         None => None,
@@ -374,10 +418,17 @@ pub(super) async fn finished(app: &App, id: u64, finish: FinishRoom) -> Result<(
 }
 
 fn accepted(new: bool) -> StatusCode {
-    if new { StatusCode::ACCEPTED } else { StatusCode::OK }
+    if new {
+        StatusCode::ACCEPTED
+    } else {
+        StatusCode::OK
+    }
 }
 
 /// Chunks are pushed into the room that sends, if the node has the key in both roles.
 fn sending(which: Which) -> Which {
-    Which { role: Some(RoleName::Send), ..which }
+    Which {
+        role: Some(RoleName::Send),
+        ..which
+    }
 }

@@ -1,7 +1,9 @@
 //! Starting rooms: from a request to a handle, away from the keeper, which never waits.
 
 use super::problems;
-use super::request::{From, MAX_DEADLINE_MS, MAX_TAG, Pages, StartReceive, StartRoom, StartSend, Urgency};
+use super::request::{
+    From, MAX_DEADLINE_MS, MAX_TAG, Pages, StartReceive, StartRoom, StartSend, Urgency,
+};
 use super::table::Handle;
 use super::trace;
 use crate::daemon::http::Problem;
@@ -29,7 +31,11 @@ impl std::convert::From<Problem> for Refused {
 type Started = Result<Handle, Refused>;
 
 /// Starts these rooms, with one wait for all of them. Answers are in their order.
-pub(super) async fn start(node: Node, pools: Pools, rooms: Vec<(u64, StartRoom)>) -> Vec<(u64, Started)> {
+pub(super) async fn start(
+    node: Node,
+    pools: Pools,
+    rooms: Vec<(u64, StartRoom)>,
+) -> Vec<(u64, Started)> {
     let peers = node.peers().await;
     let (mut over, mut sends, mut receives) = (Vec::new(), Vec::new(), Vec::new());
     for (seq, room) in rooms {
@@ -46,11 +52,15 @@ pub(super) async fn start(node: Node, pools: Pools, rooms: Vec<(u64, StartRoom)>
     }
     let (seqs, builders): (Vec<u64>, Vec<SendBuilder>) = sends.into_iter().unzip();
     let started = node.start_sends(builders).await;
-    let started = started.into_iter().map(|room| room.map(|r| Handle::Send(Arc::new(r))));
+    let started = started
+        .into_iter()
+        .map(|room| room.map(|r| Handle::Send(Arc::new(r))));
     over.extend(seqs.into_iter().zip(started.map(told)));
     let (seqs, builders): (Vec<u64>, Vec<ReceiveBuilder>) = receives.into_iter().unzip();
     let started = node.start_receives(builders).await;
-    let started = started.into_iter().map(|room| room.map(|r| Handle::Receive(Arc::new(r))));
+    let started = started
+        .into_iter()
+        .map(|room| room.map(|r| Handle::Receive(Arc::new(r))));
     over.extend(seqs.into_iter().zip(started.map(told)));
     over
 }
@@ -148,10 +158,11 @@ fn receive_builder(
 
 fn lease(pools: &Pools, pages: &Pages) -> Result<WriteLease, Refused> {
     let pool = problems::pool(pools, &pages.pool)?;
-    pool.lease_write(&pages.pages).map_err(|error| Refused::Leased {
-        pool: pages.pool.clone(),
-        error,
-    })
+    pool.lease_write(&pages.pages)
+        .map_err(|error| Refused::Leased {
+            pool: pages.pool.clone(),
+            error,
+        })
 }
 
 fn class(urgency: Urgency) -> Class {

@@ -15,7 +15,8 @@ use super::problems;
 use super::request::{FinishRoom, RoleName};
 use super::view::{self, End, LandedBytes, PoolPages, Room, RoomState};
 use crate::daemon::http::{Id, Problem};
-use kvroom::{Landed, Outcome, Proof, ReceiveRoom, RoomKey, SendRoom, StateName};
+use crate::daemon::status::StatusSlot;
+use kvroom::{Landed, Outcome, Proof, ReceiveRoom, Role, RoomKey, SendRoom, StateName};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -65,7 +66,14 @@ impl Handle {
         }
     }
 
-    fn state(&self) -> StateName {
+    pub(super) fn role(&self) -> Role {
+        match self {
+            Handle::Receive(room) => room.role(),
+            Handle::Send(room) => room.role(),
+        }
+    }
+
+    pub(super) fn state(&self) -> StateName {
         match self {
             Handle::Receive(room) => room.poll().state,
             Handle::Send(room) => room.poll().state,
@@ -122,6 +130,8 @@ pub(super) struct Record {
     pub(super) chunks: Chunks,
     pub(super) landed: Arc<AtomicU32>,
     pub(super) finished: Option<FinishRoom>,
+    /// Its word on the status page.
+    pub(super) slot: Option<StatusSlot>,
 }
 
 impl Record {
@@ -147,7 +157,11 @@ impl Record {
                 StateName::Aborted => RoomState::Draining,
                 state => state.into(),
             },
-            Phase::Over(Outcome::Done, _) | Phase::Released { outcome: Outcome::Done, .. } => RoomState::Done,
+            Phase::Over(Outcome::Done, _)
+            | Phase::Released {
+                outcome: Outcome::Done,
+                ..
+            } => RoomState::Done,
             Phase::Over(..) => RoomState::Draining,
             Phase::Released { .. } => RoomState::Aborted,
         }
@@ -156,7 +170,12 @@ impl Record {
     /// Everything that is known without asking its shard.
     pub(super) fn show(&self) -> Room {
         let (released, proofs, landed, age) = match &self.phase {
-            Phase::Released { proofs, landed, age, .. } => (true, view::proof_names(proofs), Some(landed), *age),
+            Phase::Released {
+                proofs,
+                landed,
+                age,
+                ..
+            } => (true, view::proof_names(proofs), Some(landed), *age),
             _ => (false, Vec::new(), None, self.since.elapsed()),
         };
         let sends = self.role == RoleName::Send;
@@ -193,13 +212,17 @@ impl Record {
                 landed: self.landed.load(Ordering::Relaxed),
             }),
             traceparent: self.traceparent.clone(),
+            status_slot: self.slot.as_ref().map(StatusSlot::index),
         }
     }
 
     fn holds(&self, pool: &str, page: u32) -> bool {
         let mut held = self.held.iter();
         held.any(|one| one.pool == pool && one.pages.contains(&page))
-            || self.chunks.pages().any(|(name, pages)| name == pool && pages.binary_search(&page).is_ok())
+            || self
+                .chunks
+                .pages()
+                .any(|(name, pages)| name == pool && pages.binary_search(&page).is_ok())
     }
 }
 
@@ -256,12 +279,16 @@ impl Table {
         let from = (id, *attempts.start(), RoleName::Receive);
         let to = (id, *attempts.end(), RoleName::Send);
         let mut found = self.keys.range(from..=to).rev();
-        let mut fitting = found.by_ref().filter(|((_, _, r), _)| role.is_none_or(|role| role == *r));
+        let mut fitting = found
+            .by_ref()
+            .filter(|((_, _, r), _)| role.is_none_or(|role| role == *r));
         let Some((newest, seq)) = fitting.next() else {
             return Err(problems::unknown(id, attempt, role));
         };
         match fitting.next() {
-            Some((other, _)) if other.1 == newest.1 => Err(problems::which_role(RoomKey::new(id, newest.1))),
+            Some((other, _)) if other.1 == newest.1 => {
+                Err(problems::which_role(RoomKey::new(id, newest.1)))
+            }
             _ => Ok(*seq),
         }
     }
@@ -286,7 +313,8 @@ impl Table {
 
     pub(super) fn remove(&mut self, seq: u64) -> Option<Record> {
         let record = self.records.remove(&seq)?;
-        self.keys.remove(&(record.key.id.0, record.key.attempt, record.role));
+        self.keys
+            .remove(&(record.key.id.0, record.key.attempt, record.role));
         Some(record)
     }
 
@@ -297,32 +325,42 @@ impl Table {
         }
     }
 
-    /// Forgets rooms that are over for too long, or too many.
-    pub(super) fn forget(&mut self, now: Instant) {
+    /// Forgets rooms that are over for too long, or too many; gives them.
+    pub(super) fn forget(&mut self, now: Instant) -> Vec<Record> {
+        let mut forgotten = Vec::new();
         while let Some((seq, at)) = self.released.front().copied() {
             let old = now.saturating_duration_since(at) > self.keep_for;
             if !old && self.released.len() <= self.keep {
-                return;
+                break;
             }
             self.released.pop_front();
-            self.remove(seq);
+            forgotten.extend(self.remove(seq));
         }
+        forgotten
     }
 
     /// A room that holds this page now, for people.
     pub(super) fn holder(&self, pool: &str, page: u32) -> Option<String> {
         let mut alive = self.records.values().rev();
-        let found = alive.find(|r| !matches!(r.phase, Phase::Released { .. }) && r.holds(pool, page));
+        let found =
+            alive.find(|r| !matches!(r.phase, Phase::Released { .. }) && r.holds(pool, page));
         found.map(|record| format!("room {}", record.key))
     }
 
     /// Rooms, newest first, and where the next ones begin.
     pub(super) fn list(&self, filter: &Filter) -> (Vec<Room>, Option<u64>) {
         let below = filter.before.unwrap_or(u64::MAX);
-        let mut fitting = self.records.range(..below).rev().filter(|(_, record)| fits(record, filter));
+        let mut fitting = self
+            .records
+            .range(..below)
+            .rev()
+            .filter(|(_, record)| fits(record, filter));
         let page: Vec<_> = fitting.by_ref().take(filter.limit).collect();
         let next = fitting.next().and(page.last().map(|(seq, _)| **seq));
-        (page.into_iter().map(|(_, record)| record.show()).collect(), next)
+        (
+            page.into_iter().map(|(_, record)| record.show()).collect(),
+            next,
+        )
     }
 
     /// Every room.
@@ -333,8 +371,14 @@ impl Table {
 
 fn fits(record: &Record, filter: &Filter) -> bool {
     filter.role.is_none_or(|role| role == record.role)
-        && filter.tag.as_ref().is_none_or(|tag| record.tag.as_ref() == Some(tag))
-        && filter.peer.as_ref().is_none_or(|peer| record.peers.contains(peer))
+        && filter
+            .tag
+            .as_ref()
+            .is_none_or(|tag| record.tag.as_ref() == Some(tag))
+        && filter
+            .peer
+            .as_ref()
+            .is_none_or(|peer| record.peers.contains(peer))
         && filter.state.is_none_or(|state| record.state() == state)
         && filter
             .among
@@ -369,6 +413,7 @@ mod tests {
             chunks: Chunks::default(),
             landed: Arc::default(),
             finished: None,
+            slot: None,
         }
     }
 
@@ -386,8 +431,14 @@ mod tests {
         assert_eq!(table.find(which(5, Some(0), None)).ok(), Some(first));
         let problem = table.find(which(5, None, None)).unwrap_err();
         assert_eq!(problem.code, "which-role");
-        assert_eq!(table.find(which(5, None, Some(RoleName::Send))).ok(), Some(second));
-        assert_eq!(table.find(which(5, None, Some(RoleName::Receive))).ok(), Some(both));
+        assert_eq!(
+            table.find(which(5, None, Some(RoleName::Send))).ok(),
+            Some(second)
+        );
+        assert_eq!(
+            table.find(which(5, None, Some(RoleName::Receive))).ok(),
+            Some(both)
+        );
         assert_eq!(table.find(which(5, Some(1), None)).unwrap_err().status, 404);
         assert_eq!(table.find(which(4, None, None)).unwrap_err().status, 404);
     }
@@ -396,7 +447,9 @@ mod tests {
     fn rooms_that_are_over_are_forgotten_oldest_first_by_number_and_by_age() {
         let start = Instant::now();
         let mut table = Table::new(2, Duration::from_secs(60));
-        let all: Vec<u64> = (0..4).map(|id| table.insert(record(id, 0, RoleName::Send))).collect();
+        let all: Vec<u64> = (0..4)
+            .map(|id| table.insert(record(id, 0, RoleName::Send)))
+            .collect();
         for seq in &all {
             table.released(*seq, start);
         }
@@ -414,7 +467,10 @@ mod tests {
         for id in 0..10 {
             table.insert(record(id, 0, RoleName::Send));
         }
-        let mut filter = Filter { limit: 4, ..Filter::default() };
+        let mut filter = Filter {
+            limit: 4,
+            ..Filter::default()
+        };
         let mut seen = Vec::new();
         loop {
             let (rooms, next) = table.list(&filter);
@@ -426,9 +482,17 @@ mod tests {
             }
         }
         assert_eq!(seen, [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]);
-        let tagged = Filter { tag: Some("seven".into()), limit: 4, ..Filter::default() };
+        let tagged = Filter {
+            tag: Some("seven".into()),
+            limit: 4,
+            ..Filter::default()
+        };
         assert_eq!(table.list(&tagged).0.len(), 1);
-        let none = Filter { state: Some(RoomState::Done), limit: 4, ..Filter::default() };
+        let none = Filter {
+            state: Some(RoomState::Done),
+            limit: 4,
+            ..Filter::default()
+        };
         assert!(table.list(&none).0.is_empty());
     }
 }

@@ -29,9 +29,17 @@ mod tests {
     #[test]
     fn a_traceparent_is_read_and_anything_else_refused() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        assert_eq!(parse(good), Ok((0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, 0x00f0_67aa_0ba9_02b7)));
+        assert_eq!(
+            parse(good),
+            Ok((
+                0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736,
+                0x00f0_67aa_0ba9_02b7
+            ))
+        );
         for bad in [
-            "", "00", "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "",
+            "00",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
             "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
             "00-4BF92F3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
             "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",

@@ -47,6 +47,8 @@ pub(crate) struct Room {
     pub(crate) chunks: Option<Chunks>,
     /// The trace context that it was started with.
     pub(crate) traceparent: Option<String>,
+    /// Its slot on the status page; null without one.
+    pub(crate) status_slot: Option<u32>,
 }
 
 /// A room's state. `done` is known before its memory is back, `aborted` after: a room that was aborted

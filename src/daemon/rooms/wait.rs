@@ -29,8 +29,9 @@ pub(super) async fn complete(rooms: &Rooms, node: &Node, shown: &mut [Room]) {
     let told = tokio::time::timeout(SHARD, node.rooms_of(&keys)).await;
     let silent = told.is_err();
     let told = told.unwrap_or_default().into_iter();
-    let mut told: HashMap<(RoomKey, RoleName), RoomInfo> =
-        told.map(|info| ((info.key, info.role.into()), info)).collect();
+    let mut told: HashMap<(RoomKey, RoleName), RoomInfo> = told
+        .map(|info| ((info.key, info.role.into()), info))
+        .collect();
     let mut met = Vec::new();
     for room in shown.iter_mut().filter(|room| !room.released) {
         let key = RoomKey::new(room.id.0, room.attempt);
@@ -39,13 +40,15 @@ pub(super) async fn complete(rooms: &Rooms, node: &Node, shown: &mut [Room]) {
                 room.legs = legs(&info);
                 room.quarantined = info.quarantined;
                 room.held_because = info.held_because;
-                if room.role == RoleName::Send && room.peers != info.peers && !info.peers.is_empty() {
+                if room.role == RoleName::Send && room.peers != info.peers && !info.peers.is_empty()
+                {
                     room.peers.clone_from(&info.peers);
                     met.push((key, room.role, info.peers));
                 }
             }
             None if silent => {
-                let text = format!("its shard has not answered for {SHARD:?}: GET /readyz says more");
+                let text =
+                    format!("its shard has not answered for {SHARD:?}: GET /readyz says more");
                 room.held_because = Some(text);
             }
             None => {}
@@ -90,10 +93,19 @@ pub(super) async fn outcome(rooms: &Rooms, which: Which, seen: Seen) -> Result<S
 
 /// Rooms that passed their drain deadline.
 pub(super) async fn quarantined(node: &Node) -> Result<Vec<(RoomKey, RoleName)>, Problem> {
-    let told = tokio::time::timeout(SHARD, node.rooms()).await.map_err(|_| {
-        let text = format!("a shard has not answered for {SHARD:?}, so it is not known: GET /readyz says more");
-        Problem::new(StatusCode::REQUEST_TIMEOUT, "request-timeout", "The request took too long", text)
-    })?;
+    let told = tokio::time::timeout(SHARD, node.rooms())
+        .await
+        .map_err(|_| {
+            let text = format!(
+                "a shard has not answered for {SHARD:?}, so it is not known: GET /readyz says more"
+            );
+            Problem::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "request-timeout",
+                "The request took too long",
+                text,
+            )
+        })?;
     let held = told.into_iter().filter(|info| info.quarantined);
     Ok(held.map(|info| (info.key, info.role.into())).collect())
 }

@@ -6,6 +6,7 @@
 
 const SILENCE = 6_000; // A sample comes every second; without one for so long the connection is dead.
 const LONGEST_WAIT = 3_000;
+const MOST_EVENTS = 200; // In a second: more than a person reads; the daemon says how many it left out.
 
 class Live {
   constructor() {
@@ -55,7 +56,7 @@ class Live {
     };
     try {
       const headers = { accept: "text/event-stream", ...(this.last ? { "last-event-id": this.last } : {}) };
-      const answer = await request("v1/events", {
+      const answer = await request(`v1/events?most_per_second=${MOST_EVENTS}`, {
         headers,
         signal: () => {
           stop = new AbortController();

@@ -121,9 +121,10 @@ class Overview {
     tiles.done.show(`${number(sample.done_per_s ?? 0)}/s`);
     tiles.aborted.show(`${number(sample.aborted_per_s ?? 0)}/s`);
     const flows = sample.bytes ?? [];
-    tiles.bytes.show(rate(flows.reduce((sum, f) => sum + f.per_s, 0)), plural(new Set(flows.map((f) => f.peer)).size, "peer"));
+    tiles.bytes.show(rate(flows.length > 0 ? flows.reduce((sum, f) => sum + f.per_s, 0) : sample.bytes_per_s ?? 0), plural(new Set(flows.map((f) => f.peer)).size, "peer"));
     const us = sample.abort_to_reusable_us;
-    tiles.reuse.show(us ? micros(us.p99) : "–", us ? `99 %; median ${micros(us.p50)}` : "no abort yet");
+    const some = us && us.p99 !== null && us.p99 !== undefined;
+    tiles.reuse.show(some ? micros(us.p99) : "–", some ? `99 %; median ${micros(us.p50)}` : "no abort yet");
     const { samples, breaks } = known;
     charts.bytes.series = flowSeries(samples);
     const points = charts.bytes.series.some((s) => s.key === "others") ? samples.map(withOthers(charts.bytes.series)) : samples;
