@@ -118,8 +118,10 @@ class Overview {
     const { tiles, charts } = this;
     const rooms = STATES.reduce((sum, s) => sum + (sample.rooms?.[s] ?? 0), 0);
     tiles.rooms.show(number(rooms), `${number(sample.rooms?.draining ?? 0)} draining`);
-    tiles.done.show(`${number(sample.done_per_s ?? 0)}/s`);
-    tiles.aborted.show(`${number(sample.aborted_per_s ?? 0)}/s`);
+    // The first sample has nothing to be compared with.
+    const perSecond = (n) => (n === null || n === undefined ? "–" : `${number(n)}/s`);
+    tiles.done.show(perSecond(sample.done_per_s));
+    tiles.aborted.show(perSecond(sample.aborted_per_s));
     const flows = sample.bytes ?? [];
     tiles.bytes.show(rate(flows.length > 0 ? flows.reduce((sum, f) => sum + f.per_s, 0) : sample.bytes_per_s ?? 0), plural(new Set(flows.map((f) => f.peer)).size, "peer"));
     const us = sample.abort_to_reusable_us;

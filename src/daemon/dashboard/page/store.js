@@ -29,7 +29,7 @@ function ours(atMs) {
 }
 
 live.on("sample", (sample) => {
-  const ended = { done: sample.done_per_s ?? 0, aborted: sample.aborted_per_s ?? 0 };
+  const ended = { done: sample.done_per_s, aborted: sample.aborted_per_s };
   const point = { at: ours(sample.at_ms), ...sample.rooms, ...ended, ...percentiles(sample.abort_to_reusable_us) };
   for (const flow of sample.bytes ?? []) {
     const name = `${flow.direction === "in" || flow.direction === "received" ? "from" : "to"} ${flow.peer}, ${flow.fabric}`;
