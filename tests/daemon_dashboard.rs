@@ -29,14 +29,25 @@ fn the_page_is_one_answer_without_data_that_needs_no_token_and_loads_nothing() {
     std::fs::create_dir_all(&folder).unwrap();
     let token = folder.join("token");
     std::fs::write(&token, "a-secret-of-many-letters\n").unwrap();
-    let daemon = Daemon::start(&["--name", "guarded", "--http-token-file", token.to_str().unwrap()]);
+    let daemon = Daemon::start(&[
+        "--name",
+        "guarded",
+        "--http-token-file",
+        token.to_str().unwrap(),
+    ]);
 
     let page = daemon.get("/");
     assert_eq!(page.status, 200, "{}", page.text());
-    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    assert_eq!(
+        page.header("content-type"),
+        Some("text/html; charset=utf-8")
+    );
     assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
     let policy = page.header("content-security-policy").unwrap();
-    assert!(policy.contains("default-src 'none'") && policy.contains("script-src 'sha256-"), "{policy}");
+    assert!(
+        policy.contains("default-src 'none'") && policy.contains("script-src 'sha256-"),
+        "{policy}"
+    );
     assert!(!policy.contains("unsafe"), "{policy}");
     let text = page.text();
     assert!(text.starts_with("<!doctype html>") && !text.contains("guarded"));
@@ -67,7 +78,12 @@ fn in_a_browser(file: &str) {
         return;
     }
     let child = Command::new("node")
-        .args(["--test", "--test-concurrency=1", "--test-timeout=90000", file])
+        .args([
+            "--test",
+            "--test-concurrency=1",
+            "--test-timeout=90000",
+            file,
+        ])
         .current_dir(folder)
         .env("KVROOM_BIN", env!("CARGO_BIN_EXE_kvroom"))
         // This would have node speak its own binary language.
@@ -88,8 +104,14 @@ fn in_a_browser(file: &str) {
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{file}:\n{text}\n{errors}");
-    assert!(text.contains("# fail 0") || text.contains("ℹ fail 0"), "{text}");
-    assert!(!text.contains("# pass 0") && !text.contains("ℹ pass 0"), "{text}");
+    assert!(
+        text.contains("# fail 0") || text.contains("ℹ fail 0"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("# pass 0") && !text.contains("ℹ pass 0"),
+        "{text}"
+    );
 }
 
 /// What is not there, and how it comes.
@@ -98,10 +120,19 @@ fn missing(folder: &Path) -> Option<String> {
     if !node.is_ok_and(|output| output.status.success()) {
         return Some("node is not installed (20 or newer)".to_owned());
     }
-    if !folder.join("node_modules/playwright-core/package.json").exists() {
+    if !folder
+        .join("node_modules/playwright-core/package.json")
+        .exists()
+    {
         return Some("playwright-core is not installed (npm ci in tests/browser)".to_owned());
     }
-    let chromium = std::env::var_os("KVROOM_CHROMIUM").map_or_else(|| PathBuf::from("/usr/bin/chromium"), PathBuf::from);
+    let chromium = std::env::var_os("KVROOM_CHROMIUM")
+        .map_or_else(|| PathBuf::from("/usr/bin/chromium"), PathBuf::from);
     let here = chromium.exists();
-    (!here).then(|| format!("{} is not installed (apt-get install chromium)", chromium.display()))
+    (!here).then(|| {
+        format!(
+            "{} is not installed (apt-get install chromium)",
+            chromium.display()
+        )
+    })
 }

@@ -102,8 +102,19 @@ mod tests {
             // Names of what an element is; nothing is loaded from there.
             .replace("http://www.w3.org/2000/svg", "");
         for forbidden in [
-            "http://", "https://", "//cdn", "@import", "url(", "innerHTML", "outerHTML",
-            "insertAdjacent", "document.write", "eval(", "new Function", " onclick=", " onload=",
+            "http://",
+            "https://",
+            "//cdn",
+            "@import",
+            "url(",
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacent",
+            "document.write",
+            "eval(",
+            "new Function",
+            " onclick=",
+            " onload=",
             " style=",
         ] {
             assert!(!page.contains(forbidden), "the page has {forbidden:?}");
@@ -125,8 +136,13 @@ mod tests {
     #[test]
     fn a_hash_is_what_a_browser_computes() {
         for (bytes, text) in [
-            ("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="), ("foobar", "Zm9vYmFy"),
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
         ] {
             assert_eq!(base64(bytes.as_bytes()), text);
         }

@@ -67,6 +67,7 @@ class Room {
   async record() {
     const answer = await request(`v1/recording?${new URLSearchParams({ room: this.id, since: this.since, limit: 2000 })}`, { signal: soon() });
     if (!answer.ok) throw await problemOf(answer);
+    const next = Number(answer.headers.get("kvroom-next") ?? 0);
     for (const line of (await answer.text()).split("\n")) {
       if (line.trim() === "") continue;
       const entry = JSON.parse(line);
@@ -74,6 +75,8 @@ class Room {
       this.since = Math.max(this.since, entry.seq + 1);
       if (entry.attempt === undefined || Number(entry.attempt) === Number(this.attempt)) this.put(entry);
     }
+    // What was looked at and is of other rooms is not looked at again.
+    this.since = Math.max(this.since, next);
   }
 
   tick() {
