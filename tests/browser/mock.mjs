@@ -131,7 +131,7 @@ class Daemon {
     }
     const old = [...this.rooms.values()].filter((r) => !r.quarantined && r.id !== "42" && r.id !== "43");
     for (const room of old.slice(0, many)) this.rooms.delete(room.id);
-    const wave = Math.sin(Date.now() / 20_000);
+    const wave = Math.sin((Date.now() - this.born) / 20_000);
     const count = (state) => [...this.rooms.values()].filter((r) => r.state === state).length;
     const scale = storm ? 9 : 1;
     const wedged = this.scene === "wedge";
