@@ -119,7 +119,9 @@ async fn a_room_that_is_kept_to_a_lane_is_copied_by_it_and_by_nobody_else() {
         }
         drop(within(sender.released()).await);
     }
-    let refused = within(node.send(RoomId(9)).lane(3).start()).await.unwrap_err();
+    let refused = within(node.send(RoomId(9)).lane(3).start())
+        .await
+        .unwrap_err();
     assert!(matches!(&refused.kind, StartErrorKind::BadRequest(why) if why.contains("lane(3)")));
     duo.end().await;
 }
@@ -150,7 +152,10 @@ async fn an_idle_node_is_not_still_and_one_that_has_stopped_is_gone() {
     let node = duo.decode.node.clone();
     within(node.probe(PATIENCE)).await;
     let mut watch = PulseWatch::default();
-    until("nothing is to be done", || watch.look(&node.pulse()).is_empty()).await;
+    until("nothing is to be done", || {
+        watch.look(&node.pulse()).is_empty()
+    })
+    .await;
     duo.end().await;
     let answers = within(node.probe(PATIENCE)).await;
     assert!(answers.iter().all(|a| a.gone), "{answers:?}");

@@ -2,8 +2,8 @@
 
 use super::config::Config;
 use super::events::Sampler;
-use super::metrics::Requests;
 use super::health::Health;
+use super::metrics::Requests;
 use super::pools::Pools;
 use super::rooms::Rooms;
 use super::status::StatusPage;
@@ -30,12 +30,7 @@ struct Parts {
 
 impl App {
     /// Of this node; starts the tasks of the parts. The rooms' states go to the page, if there is one.
-    pub(crate) fn new(
-        node: Node,
-        config: Config,
-        health: Health,
-        page: Option<StatusPage>,
-    ) -> App {
+    pub(crate) fn new(node: Node, config: Config, health: Health, page: Option<StatusPage>) -> App {
         let pools = Pools::start(node.clone());
         let rooms = Rooms::start(node.clone(), pools.clone(), &config, page);
         let sampler = Sampler::start(node.clone(), rooms.clone());

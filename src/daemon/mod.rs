@@ -13,6 +13,7 @@
 
 mod app;
 mod config;
+mod dashboard;
 mod events;
 mod health;
 mod http;

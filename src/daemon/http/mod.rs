@@ -123,6 +123,7 @@ fn routes() -> Routes {
         .merge(super::health::routes())
         .merge(super::metrics::routes())
         .merge(super::recording::routes())
+        .merge(super::dashboard::routes())
 }
 
 fn router(app: App, guard: Guard) -> Router {
