@@ -66,7 +66,6 @@ pub mod health {
     };
 }
 
-pub use api::record;
 pub use api::{
     Chunk, ChunkBuilder, EarlyClaim, Ended, FinishError, FinishProblem, Node, NodeBuilder,
     NodeStats, Peer, PushError, PushedChunk, ReceiveBuilder, ReceiveRoom, Released, ReserveError,

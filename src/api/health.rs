@@ -242,14 +242,13 @@ impl Node {
         let mut peers: HashMap<PeerRef, u64> = HashMap::new();
         let mut all = QuarantinedPages::default();
         for inbox in self.runtime().inboxes() {
-            let Some((by_peer, by_pool)) = super::node::ask(inbox, |s| s.quarantined()).await
-            else {
+            let Some(overdue) = super::node::ask(inbox, |s| s.overdue()).await else {
                 continue;
             };
-            for (peer, pages) in by_peer {
+            for (peer, pages) in overdue.by_peer {
                 *peers.entry(peer).or_default() += pages;
             }
-            for (pool, pages) in by_pool {
+            for (pool, pages) in overdue.by_pool {
                 *all.by_pool.entry(pool).or_default() += pages;
             }
         }

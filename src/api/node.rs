@@ -604,6 +604,12 @@ impl Node {
         &self.runtime
     }
 
+    /// Its pools, those that were retired not among them.
+    pub fn pools(&self) -> Vec<Pool> {
+        let pools = self.shared().pools.borrow();
+        pools.pools.iter().map(|p| p.pool.clone()).collect()
+    }
+
     pub(super) async fn peer_names(&self) -> HashMap<PeerRef, String> {
         self.runtime
             .peers()

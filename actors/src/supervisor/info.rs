@@ -73,6 +73,15 @@ pub struct HeldPages {
     pub actors: u64,
 }
 
+/// Pages of rooms that passed their drain deadline.
+#[derive(Clone, Debug, Default)]
+pub struct Overdue {
+    /// By peer; those of a room with several peers count for each.
+    pub by_peer: Vec<(PeerRef, u64)>,
+    /// By the name of the pool.
+    pub by_pool: Vec<(String, u64)>,
+}
+
 impl Shard {
     /// All rooms of the shard, draining ones among them.
     pub fn rooms(&self) -> Vec<RoomInfo> {
@@ -132,19 +141,22 @@ impl Shard {
             .collect()
     }
 
-    /// Pages of rooms that passed their drain deadline: by peer, and by the name of the pool.
-    pub fn quarantined(&self) -> (Vec<(PeerRef, u64)>, Vec<(String, u64)>) {
-        let (mut peers, mut pools) = (Vec::new(), Vec::new());
+    /// Pages of rooms that passed their drain deadline.
+    pub fn overdue(&self) -> Overdue {
+        let Overdue {
+            mut by_peer,
+            mut by_pool,
+        } = Overdue::default();
         for (_, l) in self.core().lives().filter(|(_, l)| l.is_quarantined()) {
             for leg in l.legs() {
-                add(&mut peers, &leg.peer, l.pages());
+                add(&mut by_peer, &leg.peer, l.pages());
             }
             for (_, lent) in l.custody().leases() {
                 let pool = &lent.lease.pool().layout().name;
-                add(&mut pools, pool, lent.lease.pages().len() as u64);
+                add(&mut by_pool, pool, lent.lease.pages().len() as u64);
             }
         }
-        (peers, pools)
+        Overdue { by_peer, by_pool }
     }
 
     /// What is held.

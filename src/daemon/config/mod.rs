@@ -30,7 +30,7 @@ pub(crate) use given::Given;
 pub(crate) use schema::{Config, HealthSettings, Http, PoolSettings, Retention};
 pub(crate) use show::example;
 pub(crate) use source::{ConfigError, Origins};
-pub(crate) use value::{Backing, Listen};
+pub(crate) use value::Listen;
 
 use source::{Complaint, Origin};
 use std::ffi::OsString;

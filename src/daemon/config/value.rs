@@ -214,13 +214,6 @@ integers!(u16, u32, u64, usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Bytes(pub(crate) u64);
 
-impl Bytes {
-    /// As memory is counted here; more than there can be is as much as there can be.
-    pub(crate) fn size(self) -> usize {
-        usize::try_from(self.0).unwrap_or(usize::MAX)
-    }
-}
-
 const BYTE_UNITS: [(&str, u64); 5] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),

@@ -159,7 +159,6 @@ impl Feed {
                     PeerIs::Up => "up",
                     PeerIs::Resuming => "resuming",
                     PeerIs::Down => "down",
-                    _ => return,
                 };
                 let why = Some(why).filter(|why| !why.is_empty());
                 let data = json!({"seq": entry.seq, "peer": entry.peer.as_deref(), "state": state, "why": why});

@@ -535,7 +535,7 @@ mod tests {
         };
         let (tcp, unix) = ("tcp://127.0.0.1:1", "unix:///n.sock");
         let local = (Fabric::Local, "local://n".to_owned());
-        assert_eq!(fabrics(&[], true), [local.clone()]);
+        assert_eq!(fabrics(&[], true), std::slice::from_ref(&local));
         assert_eq!(
             fabrics(&[unix, tcp], true),
             [

@@ -134,8 +134,10 @@ impl Health {
         self.0.stopping.store(true, Ordering::Relaxed);
         self.0.notifier.stopping();
         let _ = self.0.stop.send(true);
-        let mut task = self.0.task.lock().unwrap_or_else(PoisonError::into_inner);
-        let task = task.take();
+        let task = {
+            let mut task = self.0.task.lock().unwrap_or_else(PoisonError::into_inner);
+            task.take()
+        };
         if let Some(task) = task
             && let Ok(canaries) = task.await
         {

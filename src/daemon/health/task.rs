@@ -29,7 +29,7 @@ pub(crate) async fn run(
     mut stop: watch::Receiver<bool>,
 ) -> Canaries {
     let node = watched.node.clone();
-    let (canaries, mut refused) = if settings.canary {
+    let (canaries, refused) = if settings.canary {
         match Canaries::start(&watched, &settings).await {
             Ok(canaries) => (canaries, None),
             Err(why) => (Canaries::none(), Some(why)),
@@ -63,7 +63,7 @@ pub(crate) async fn run(
             canaries: canaries.seen(&pulses, node.shards(), facts.ended_at.elapsed()),
         };
         let mut findings = judge(&seen, bounds);
-        findings.extend(refused.as_mut().map(|why| no_canaries(why)));
+        findings.extend(refused.as_deref().map(no_canaries));
         let at_ms = now_ms();
         let checks = ledger.enter(findings, at, at_ms);
         let peers = facts.peers.into_iter();
@@ -101,10 +101,10 @@ async fn ask(node: kvroom::Node, told: watch::Sender<Facts>) {
     }
 }
 
-fn no_canaries(why: &mut String) -> Finding {
+fn no_canaries(why: &str) -> Finding {
     let wrong = Wrong {
         since: Duration::ZERO,
-        why: why.clone(),
+        why: why.to_owned(),
         action: "make room, or name the pool otherwise, and restart; or set health.canary = false",
     };
     Finding::wrong("canary", wrong)

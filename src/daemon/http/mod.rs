@@ -109,11 +109,6 @@ impl Server {
     }
 }
 
-/// The OpenAPI document of all routes.
-pub(crate) fn openapi() -> utoipa::openapi::OpenApi {
-    document::complete(routes().into_openapi())
-}
-
 fn routes() -> Routes {
     OpenApiRouter::new()
         .merge(super::rooms::routes())

@@ -22,22 +22,26 @@ use utoipa::ToSchema;
 pub(crate) struct Problem {
     /// Names the kind of problem: `/problems/` and `code`.
     #[serde(rename = "type")]
-    pub(crate) kind: String,
+    #[schema(value_type = String)]
+    pub(crate) kind: Box<str>,
     /// The kind in words; the same for every problem of the kind.
-    pub(crate) title: String,
+    #[schema(value_type = String)]
+    pub(crate) title: &'static str,
     /// The status of the answer.
     pub(crate) status: u16,
     /// What is wrong with this request, and what to do.
     pub(crate) detail: String,
     /// The kind, stable, for programs: for example `room-exists`.
-    pub(crate) code: String,
+    #[schema(value_type = String)]
+    pub(crate) code: &'static str,
     /// How the room of a spent key ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    pub(crate) outcome: Option<serde_json::Value>,
+    pub(crate) outcome: Option<Box<serde_json::Value>>,
     /// The limit that is reached: a key of the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) limit: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub(crate) limit: Option<Box<str>>,
     /// Seconds after which to try again; the header `Retry-After` says the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) retry_after: Option<u32>,
@@ -52,11 +56,11 @@ impl Problem {
         detail: impl Into<String>,
     ) -> Problem {
         Problem {
-            kind: format!("/problems/{code}"),
-            title: title.to_owned(),
+            kind: format!("/problems/{code}").into(),
+            title,
             status: status.as_u16(),
             detail: detail.into(),
-            code: code.to_owned(),
+            code,
             outcome: None,
             limit: None,
             retry_after: None,
@@ -110,7 +114,7 @@ impl Problem {
             detail,
         );
         Problem {
-            limit: Some(limit.to_owned()),
+            limit: Some(limit.into()),
             ..problem.retry_after(1)
         }
     }
@@ -135,7 +139,7 @@ impl Problem {
     /// With how the room of the key ended.
     #[must_use]
     pub(crate) fn outcome(mut self, outcome: serde_json::Value) -> Problem {
-        self.outcome = Some(outcome);
+        self.outcome = Some(Box::new(outcome));
         self
     }
 

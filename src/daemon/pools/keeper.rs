@@ -128,8 +128,8 @@ impl Keeper {
     }
 
     fn register(&mut self, spec: PoolSpec, reply: oneshot::Sender<Registered>) {
-        if let Err(problem) = self.may_register(&spec) {
-            let _ = reply.send(problem);
+        if let Some(answer) = self.answer(&spec) {
+            let _ = reply.send(answer);
             return;
         }
         let (node, options) = (self.node.clone(), self.options.clone());
@@ -151,12 +151,14 @@ impl Keeper {
         });
     }
 
-    /// Whether there is an answer already; as an error, to say that it goes no further.
-    fn may_register(&self, spec: &PoolSpec) -> Result<(), Registered> {
-        memory::check(spec).map_err(Err)?;
+    /// The answer, if there is one already; none if the pool is to be opened.
+    fn answer(&self, spec: &PoolSpec) -> Option<Registered> {
+        if let Err(problem) = memory::check(spec) {
+            return Some(Err(problem));
+        }
         if let Some(entry) = self.named(&spec.name) {
             if let Some(why) = entry.refuses() {
-                return Err(Err(Problem::new(
+                return Some(Err(Problem::new(
                     StatusCode::CONFLICT,
                     "pool-leaving",
                     "A pool of this name is on its way out",
@@ -168,11 +170,11 @@ impl Keeper {
                 )));
             }
             if entry.is_of(spec) {
-                return Err(Ok((entry.view(), false)));
+                return Some(Ok((entry.view(), false)));
             }
         }
         if self.named(&spec.name).is_some() || self.opening.contains_key(&spec.name) {
-            return Err(Err(Problem::new(
+            return Some(Err(Problem::new(
                 StatusCode::CONFLICT,
                 "pool-exists",
                 "There is a pool of this name",
@@ -187,9 +189,9 @@ impl Keeper {
             let most = self.options.most;
             let text =
                 format!("this daemon has {most} pools already, which is its limit: retire one");
-            return Err(Err(Problem::limit("pools", text)));
+            return Some(Err(Problem::limit("pools", text)));
         }
-        Ok(())
+        None
     }
 
     fn opened(&mut self, name: &str, opened: Result<Opened, Problem>) {

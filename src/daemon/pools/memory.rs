@@ -366,7 +366,7 @@ mod tests {
         };
         for bad in [MemorySpec::default(), both, half, made] {
             let problem = check(&spec("kv", bad)).unwrap_err();
-            assert_eq!((problem.status, &*problem.code), (422, "bad-pool"));
+            assert_eq!((problem.status, problem.code), (422, "bad-pool"));
         }
         for name in ["", ".kv", "a/b", "a:b", "ä", &"x".repeat(65)] {
             assert!(check(&spec(name, created.clone())).is_err(), "{name}");

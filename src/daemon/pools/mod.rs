@@ -79,13 +79,7 @@ impl Pools {
         Pools { asks, snapshot }
     }
 
-    /// The pool of this name, to lease pages of. One that takes no new leases any more is given, too,
-    /// and refuses them itself.
-    pub(crate) fn get(&self, name: &str) -> Option<Pool> {
-        self.entry(name).map(|entry| entry.pool().clone())
-    }
-
-    /// As [`Pools::get`], of pools that take new leases; says what is wrong otherwise.
+    /// The pool of this name, to lease pages of, if it takes new leases; says what is wrong otherwise.
     pub(crate) fn find(&self, name: &str) -> Result<Pool, Problem> {
         let entry = self.entry(name).ok_or_else(|| unknown(name))?;
         match entry.refuses() {

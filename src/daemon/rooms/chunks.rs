@@ -236,7 +236,7 @@ mod tests {
             let chunk = push(tokens, Some(layers), pages).unwrap();
             chunks.compare(&chunk).map_err(|p| p.code)
         };
-        let conflict = || Err("chunk-conflict".to_owned());
+        let conflict = || Err("chunk-conflict");
         assert_eq!(compare([16, 48], [0, 2], &[0, 1]), Ok(Compared::Same));
         assert_eq!(compare([16, 48], [0, 2], &[0, 2]), conflict());
         assert_eq!(compare([16, 48], [2, 4], &[0, 1]), Ok(Compared::New));

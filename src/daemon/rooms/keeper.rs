@@ -41,7 +41,6 @@ const REFRESH: Duration = Duration::from_millis(50);
 /// A room as the keeper knows it, with the way to wait for more.
 pub(super) struct Seen {
     pub(super) room: Room,
-    pub(super) handle: Option<Handle>,
     pub(super) stage: watch::Receiver<Stage>,
 }
 
@@ -192,7 +191,6 @@ impl Keeper {
         let record = self.table.get(seq).ok_or_else(forgotten)?;
         Ok(Seen {
             room: record.show(),
-            handle: record.handle().cloned(),
             stage: record.stage.subscribe(),
         })
     }

@@ -127,7 +127,7 @@ pub(super) fn no_slot(error: &ReserveError) -> Problem {
                 format!("{error} (limits.{limit})"),
             );
             Problem {
-                limit: Some(format!("limits.{limit}")),
+                limit: Some(format!("limits.{limit}").into()),
                 ..problem.retry_after(1)
             }
         }

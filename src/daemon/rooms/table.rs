@@ -66,13 +66,6 @@ impl Handle {
         }
     }
 
-    pub(super) fn role(&self) -> Role {
-        match self {
-            Handle::Receive(room) => room.role(),
-            Handle::Send(room) => room.role(),
-        }
-    }
-
     pub(super) fn state(&self) -> StateName {
         match self {
             Handle::Receive(room) => room.poll().state,

@@ -16,7 +16,7 @@
 
 mod word;
 
-pub(crate) use word::{Status, code_number};
+pub(crate) use word::Status;
 
 use kvroom::{Incarnation, Role, RoomKey, SharedError, SharedWords};
 use std::path::Path;
@@ -79,11 +79,6 @@ impl StatusPage {
             free: (0..slots).rev().collect(),
             slots,
         })
-    }
-
-    /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
-        self.words.path()
     }
 
     /// A slot for a room that has just been registered; none if all are taken.
@@ -154,6 +149,7 @@ fn place(slot: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::word::code_number;
     use super::*;
     use kvroom::{Code, Outcome, Reason, StateName};
     use std::path::PathBuf;
@@ -180,7 +176,7 @@ mod tests {
         let path = path("room");
         let mut page = StatusPage::create(&path, 4, LIFE).unwrap();
         let slot = page.assign(RoomKey::new(42, 7), Role::Receiver).unwrap();
-        assert_eq!((slot.index(), page.path()), (0, &*path));
+        assert_eq!(slot.index(), 0);
         let words = read(&path);
         assert_eq!(words[..5], [MAGIC, 1 | 4 << 32, 4, 77, 88]);
         assert_eq!(words[5..8], [1, 1, SERVES]);
