@@ -281,6 +281,11 @@ struct Frames {
 impl Frames {
     const PREFIX: usize = 8;
 
+    /// Whether a frame has ended and nothing of the next one has come.
+    fn is_between(&self) -> bool {
+        self.left == 0 && self.prefix.is_empty()
+    }
+
     /// How many bytes may be read without reading over an end.
     fn most(&self) -> u64 {
         match self.left {
@@ -313,7 +318,7 @@ impl Frames {
 
 impl Again {
     /// Whether the kept frame had come whole before these bytes; keeps them if not.
-    fn whole(&mut self, frames: u64, bytes: &[u8]) -> bool {
+    fn was_whole(&mut self, frames: u64, bytes: &[u8]) -> bool {
         let whole = self.is_whole;
         if !whole {
             self.bytes.extend_from_slice(bytes);
@@ -373,13 +378,15 @@ impl Link {
         lock(&self.state.ways)[way as usize].frames.whole
     }
 
-    /// Forwards again, and forgets what was to happen. What was swallowed stays lost.
+    /// Forwards again, and forgets what was to happen. What was swallowed stays lost, and a frame that is
+    /// held back to be swapped still goes behind the next one.
     pub(crate) fn heal(&self) {
         for way in [Way::Up, Way::Down] {
             self.change(way, |flow| {
                 flow.mode = Mode::Forward;
                 flow.at.clear();
                 flow.at_frame.clear();
+                flow.again.take_if(|again| again.act == Act::Repeat);
                 (flow.delay, flow.rate) = (Duration::ZERO, None);
             });
         }
@@ -499,7 +506,7 @@ impl Flow {
             self.again = None;
         } else if again.act == Act::Repeat {
             again.bytes.extend_from_slice(bytes);
-        } else if !again.whole(self.frames.whole, bytes) {
+        } else if !again.was_whole(self.frames.whole, bytes) {
             now.clear();
         }
         now
@@ -516,6 +523,7 @@ impl Flow {
         }
         while let Some(first) = self.at_frame.first_entry()
             && *first.key() <= self.frames.whole
+            && (self.frames.is_between() || !matches!(first.get(), Act::Repeat | Act::Swap))
         {
             let act = first.remove();
             self.act(act);

@@ -770,9 +770,9 @@ impl Shard {
         }
     }
 
-    fn rings(&mut self) {
+    fn wake_for_clocks(&mut self) {
         let fires = self.wakeup.rings(self.timers.next(), self.running.now());
-        // The inbox is read here; if nothing can be put there, nothing is lost by looking again.
+        // It can be put there for as long as the shard lives: the queue has no bound.
         if fires && self.inbox.put(Inbound::Fire).is_err() {
             self.wakeup.fired();
         }
@@ -783,7 +783,7 @@ impl Shard {
     #[cfg(feature = "plant")]
     pub fn ring_the_alarm(&mut self) {
         self.count_turn();
-        self.rings();
+        self.wake_for_clocks();
     }
 
     fn fire(&mut self, ctx: &mut Context<Self>) {
@@ -1553,7 +1553,7 @@ impl Handler<Alarm> for Shard {
     fn handle(&mut self, alarm: Alarm, ctx: &mut Context<Self>) {
         self.count_turn();
         if self.wakeup.is_set_for(alarm.due) {
-            self.rings();
+            self.wake_for_clocks();
             self.settle(ctx);
         }
     }

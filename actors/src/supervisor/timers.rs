@@ -281,6 +281,7 @@ mod tests {
             "the one that is set is earlier"
         );
         assert_eq!(wakeup.set(Some(Tick(70)), Tick(5)), Some(Tick(70)));
+        assert_eq!(wakeup.set(Some(Tick(70)), Tick(6)), None, "it is set");
         assert!(!wakeup.is_set_for(beat) && wakeup.is_set_for(Tick(70)));
         // It was for the heartbeat alone, or the clock was cleared meanwhile.
         assert!(!wakeup.rings(far, Tick(70)));

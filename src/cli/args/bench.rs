@@ -20,7 +20,7 @@ pub(crate) enum Bench {
     /// Rooms per second without data, and resident memory of an idle room
     #[command(after_help = ROOMS_AFTER)]
     Rooms(RoomsArgs),
-    /// Throughput of one request's pages, next to plain memcpy and raw TCP of the same pages
+    /// Throughput of one request's pages, next to memcpy, the best plain copies, and raw TCP of the same pages
     #[command(after_help = TRANSFER_AFTER)]
     Transfer(TransferArgs),
     /// Time of one small room
