@@ -45,6 +45,7 @@ impl Config {
             .lanes(node.lanes)
             .limits(self.limits.clone())
             .deadlines(self.deadlines.clone())
+            .recorder(self.recorder.entries)
             .pin(Pinning {
                 shards: node.pin_shards.clone(),
                 lanes: node.pin_lanes.clone(),
