@@ -1554,6 +1554,8 @@ impl Handler<Alarm> for Shard {
         if self.wakeup.is_set_for(alarm.due) {
             self.rings();
             self.settle(ctx);
+        } else {
+            self.beat.end();
         }
     }
 }
