@@ -4,7 +4,7 @@
 //! once, except the state, which is one atomic word.
 
 use crate::ids::Tick;
-use crate::memory::{Lease, Proof, ReadLease};
+use crate::memory::{GateLanded, Lease, Proof, ReadLease};
 use crate::reason::{Code, Reason};
 use crate::room::{Outcome, StateName};
 use crate::supervisor::custody::Held;
@@ -33,6 +33,17 @@ pub struct Landed {
     pub bytes: u64,
     /// Bytes that the room wanted in all.
     pub wanted: u64,
+}
+
+impl Landed {
+    /// Adds what a gate counted; the bytes of it that count. A peer that shares memory counts by itself, in
+    /// words that it may have damaged: one gate counts for no more than the room wanted.
+    pub(crate) fn add(&mut self, gate: GateLanded) -> u64 {
+        let bytes = gate.bytes.min(self.wanted);
+        self.pieces = self.pieces.saturating_add(gate.pieces);
+        self.bytes = self.bytes.saturating_add(bytes);
+        bytes
+    }
 }
 
 /// Leases that came back, with what proves that they may be used again.
@@ -290,5 +301,25 @@ impl ChunkPromise {
 impl Drop for ChunkPromise {
     fn drop(&mut self) {
         self.0.done();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_peer_says_of_itself_counts_for_no_more_than_was_wanted_and_never_wraps() {
+        let mut landed = Landed {
+            wanted: 100,
+            ..Landed::default()
+        };
+        let gate = |pieces, bytes| GateLanded { pieces, bytes };
+        assert_eq!(landed.add(gate(2, 60)), 60);
+        assert_eq!((landed.pieces, landed.bytes), (2, 60));
+        for _ in 0..3 {
+            assert_eq!(landed.add(gate(u64::MAX, u64::MAX)), 100);
+        }
+        assert_eq!((landed.pieces, landed.bytes), (u64::MAX, 360));
     }
 }

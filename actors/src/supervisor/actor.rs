@@ -947,10 +947,9 @@ impl Shard {
         if let Some(AttachedRole::Receiver { landed: all, .. }) =
             self.core.attached(life).map(|a| &mut a.role)
         {
-            all.pieces += landed.pieces;
-            all.bytes += landed.bytes;
+            let bytes = all.add(landed);
+            self.count_landed(life, leg, bytes);
         }
-        self.count_landed(life, leg, landed.bytes);
         self.follow_up
             .push_back(Input::GateClosed { life, leg, witness });
     }
@@ -1555,6 +1554,8 @@ impl Handler<Alarm> for Shard {
         if self.wakeup.is_set_for(alarm.due) {
             self.wake_for_clocks();
             self.settle(ctx);
+        } else {
+            self.beat.end();
         }
     }
 }

@@ -22,7 +22,28 @@ pub enum Which {
     /// Every room with a leg to this peer.
     Peer(PeerRef),
     /// These lives: the shell looked for something that a core does not know.
-    Lives(Arc<[LifeId]>),
+    Lives(Listed<LifeId>),
+}
+
+/// A list that is asked for each of many whether it is in it: sorted, so that asking is a few comparisons
+/// however long it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Listed<T>(Arc<[T]>);
+
+impl<T: Ord> Listed<T> {
+    /// Whether it is in the list.
+    pub fn has(&self, one: &T) -> bool {
+        self.0.binary_search(one).is_ok()
+    }
+}
+
+impl<T: Ord> FromIterator<T> for Listed<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(list: I) -> Self {
+        let mut list: Vec<T> = list.into_iter().collect();
+        // Mostly sorted as it comes, which takes one pass.
+        list.sort();
+        Listed(list.into())
+    }
 }
 
 /// A room to be started, whichever its role.
@@ -441,4 +462,50 @@ pub struct ClaimKey {
     pub role: Role,
     /// Its number.
     pub number: ClaimNo,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Listed;
+    use std::cell::Cell;
+    use std::cmp::Ordering;
+
+    /// Counts how often it is compared.
+    #[derive(Clone, Debug)]
+    struct Counted<'a>(u32, &'a Cell<usize>);
+
+    impl Ord for Counted<'_> {
+        fn cmp(&self, other: &Self) -> Ordering {
+            self.1.set(self.1.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for Counted<'_> {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    impl PartialEq for Counted<'_> {
+        fn eq(&self, other: &Self) -> bool {
+            self.cmp(other) == Ordering::Equal
+        }
+    }
+
+    impl Eq for Counted<'_> {}
+
+    #[test]
+    fn asking_a_list_of_all_lives_for_each_of_them_takes_a_few_comparisons_each() {
+        let (many, compared) = (50_000, Cell::new(0));
+        // Each second one is in it, the last ones first.
+        let list = (0..many).rev().filter(|n| n % 2 == 0);
+        let list: Listed<Counted<'_>> = list.map(|n| Counted(n, &compared)).collect();
+        compared.set(0);
+        for n in 0..many {
+            assert_eq!(list.has(&Counted(n, &compared)), n % 2 == 0, "{n}");
+        }
+        let each = compared.get() / many as usize;
+        assert!(each <= 17, "{each} comparisons for one of {many}");
+    }
 }

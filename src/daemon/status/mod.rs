@@ -59,14 +59,15 @@ impl StatusPage {
     /// A page of `slots` slots in the file at `path`, which others may read; 4,194,304 slots at most.
     ///
     /// # Errors
-    /// See [`SharedWords::create`]; among them, that another daemon writes it.
+    /// See [`SharedWords::create`]; among them, that another daemon writes it, or that the file at `path` is
+    /// no status page.
     pub(crate) fn create(
         path: &Path,
         slots: u32,
         incarnation: Incarnation,
     ) -> Result<StatusPage, SharedError> {
         let slots = slots.clamp(1, MAX_SLOTS);
-        let words = SharedWords::create(path, HEADER + SLOT * slots as usize)?;
+        let words = SharedWords::create(path, HEADER + SLOT * slots as usize, MAGIC)?;
         words.store(1, VERSION | (SLOT as u64) << 32);
         words.store(2, u64::from(slots));
         words.store(3, incarnation.started_ns);

@@ -379,7 +379,7 @@ impl<L, W, A> ShardCore<L, W, A> {
                     Which::Room(id) => l.key.id == *id,
                     Which::Tag(tag) => l.tag.as_deref() == Some(&**tag),
                     Which::Peer(peer) => l.legs.iter().any(|leg| leg.peer == *peer && !leg.closed),
-                    Which::Lives(lives) => lives.contains(life),
+                    Which::Lives(lives) => lives.has(life),
                 }
         })
     }
