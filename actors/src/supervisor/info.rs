@@ -80,6 +80,8 @@ pub struct Overdue {
     pub by_peer: Vec<(PeerRef, u64)>,
     /// By the name of the pool.
     pub by_pool: Vec<(String, u64)>,
+    /// Peers that have so many that this shard refuses new claims to them.
+    pub refused: Vec<PeerRef>,
 }
 
 impl Shard {
@@ -146,9 +148,10 @@ impl Shard {
         let Overdue {
             mut by_peer,
             mut by_pool,
+            ..
         } = Overdue::default();
         for (_, l) in self.core().lives().filter(|(_, l)| l.is_quarantined()) {
-            for leg in l.legs() {
+            for leg in l.legs().iter().filter(|leg| !leg.closed) {
                 add(&mut by_peer, &leg.peer, l.pages());
             }
             for (_, lent) in l.custody().leases() {
@@ -156,7 +159,13 @@ impl Shard {
                 add(&mut by_pool, pool, lent.lease.pages().len() as u64);
             }
         }
-        Overdue { by_peer, by_pool }
+        let limit = self.limits().quarantined_pages_per_peer;
+        let full = by_peer.iter().filter(|(_, pages)| *pages >= limit);
+        Overdue {
+            refused: full.map(|(peer, _)| *peer).collect(),
+            by_peer,
+            by_pool,
+        }
     }
 
     /// What is held.
@@ -169,7 +178,8 @@ impl Shard {
             actors: self.actors() as u64,
             ..HeldPages::default()
         };
-        for (_, l) in self.core().lives() {
+        let counted = self.core().lives().filter(|(_, l)| !l.attached().apart);
+        for (_, l) in counted {
             if l.outcome().is_none() {
                 held.live += 1;
             } else {
