@@ -7,6 +7,7 @@ use crate::ids::{PeerRef, RoomKey};
 use crate::memory::Witness;
 use crate::peer::message::Trace;
 use crate::room::{Outcome, Role, StateName};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// One room.
@@ -107,10 +108,23 @@ impl Shard {
 
     /// Those of these rooms that are alive or drain.
     pub fn rooms_of(&self, keys: &[(RoomKey, Role)]) -> Vec<RoomInfo> {
-        let lives = keys
-            .iter()
-            .filter_map(|(key, role)| self.core().life_of(*key, *role));
-        lives.map(|life| self.tell(life)).collect()
+        let core = self.core();
+        let (mut told, mut ended) = (Vec::with_capacity(keys.len()), HashSet::new());
+        for (key, role) in keys {
+            match core.life_of(*key, *role) {
+                Some(life) => told.push(self.tell(life)),
+                None => {
+                    ended.insert((*key, *role));
+                }
+            }
+        }
+        // A key is given up with the outcome, and the memory may be held for long after.
+        if !ended.is_empty() {
+            let drain = core.lives().filter(|(_, l)| l.outcome().is_some());
+            let drain = drain.filter(|(_, l)| ended.contains(&(l.key(), l.role())));
+            told.extend(drain.map(|(_, l)| self.tell(l)));
+        }
+        told
     }
 
     fn tell(&self, l: &Life<Lent, Witness, Box<Attached>>) -> RoomInfo {
