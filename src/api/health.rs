@@ -15,7 +15,7 @@ use kvroom_actors::limits::Limits;
 use kvroom_actors::runtime::pulse::Beat;
 pub use kvroom_actors::runtime::pulse::{EntranceState, Part, PartPulse};
 use kvroom_actors::runtime::shared::NodeShared;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -163,6 +163,9 @@ pub struct QuarantinedPages {
     pub by_peer: BTreeMap<String, u64>,
     /// By the name of the pool.
     pub by_pool: BTreeMap<String, u64>,
+    /// Names of peers to which new claims are refused because of that
+    /// ([`Limits::quarantined_pages_per_peer`], of each shard).
+    pub refused: BTreeSet<String>,
 }
 
 impl Node {
@@ -240,11 +243,13 @@ impl Node {
     /// take.
     pub async fn quarantined(&self) -> QuarantinedPages {
         let mut peers: HashMap<PeerRef, u64> = HashMap::new();
+        let mut refused = Vec::new();
         let mut all = QuarantinedPages::default();
         for inbox in self.runtime().inboxes() {
             let Some(overdue) = super::node::ask(inbox, |s| s.overdue()).await else {
                 continue;
             };
+            refused.extend(overdue.refused);
             for (peer, pages) in overdue.by_peer {
                 *peers.entry(peer).or_default() += pages;
             }
@@ -254,6 +259,8 @@ impl Node {
         }
         if !peers.is_empty() {
             let names = self.peer_names().await;
+            let name = |peer| super::node::name_of(&names, peer);
+            all.refused = refused.into_iter().map(name).collect();
             for (peer, pages) in peers {
                 let name = super::node::name_of(&names, peer);
                 *all.by_peer.entry(name).or_default() += pages;

@@ -414,6 +414,7 @@ impl Node {
             Which::All => io::Which::All,
             Which::Room(id) => io::Which::Room(id),
             Which::Tag(tag) => io::Which::Tag(tag.into()),
+            Which::AllBut(tag) => io::Which::AllBut(tag.into()),
             Which::Peer(peer) if peer.is_of(self) => io::Which::Peer(peer.id()),
             // Another node's number for it means somebody else here.
             Which::Peer(_) => return 0,

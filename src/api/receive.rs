@@ -45,6 +45,7 @@ pub struct ReceiveBuilder {
     checksum: bool,
     deadline: Option<Duration>,
     class: Class,
+    apart: bool,
     trace: Option<Trace>,
 }
 
@@ -77,6 +78,7 @@ impl ReceiveBuilder {
             checksum: false,
             deadline: None,
             class: Class::Bulk,
+            apart: false,
             trace: None,
         }
     }
@@ -171,6 +173,14 @@ impl ReceiveBuilder {
         self
     }
 
+    /// Keeps the room out of what is counted about rooms: those that were started and ended, their
+    /// states and times. For what a host runs for itself, as a probe of its own. Everything else is as
+    /// for any room, limits and lists of rooms among it.
+    pub fn apart(mut self) -> Self {
+        self.apart = true;
+        self
+    }
+
     /// The trace context of the request, carried to the senders.
     pub fn trace(mut self, trace_id: u128, span_id: u64) -> Self {
         self.trace = Some(Trace { trace_id, span_id });
@@ -223,7 +233,8 @@ impl ReceiveBuilder {
             since,
             self.deadline,
             draft,
-        );
+        )
+        .apart(self.apart);
         let mut leases = Vec::with_capacity(self.leases.len() + usize::from(self.aux.is_some()));
         for (i, lease) in (0..).zip(self.leases) {
             leases.push((Held::Section(i), Lent::from(Lease::Write(lease))));

@@ -35,6 +35,7 @@ pub struct SendBuilder {
     deadline: Option<Duration>,
     class: Class,
     lane: Option<u16>,
+    apart: bool,
 }
 
 /// A prefill room. Dropping it aborts the room.
@@ -64,6 +65,7 @@ impl SendBuilder {
             deadline: None,
             class: Class::Bulk,
             lane: None,
+            apart: false,
         }
     }
 
@@ -94,6 +96,14 @@ impl SendBuilder {
     /// How urgent its copies are; bulk if not said.
     pub fn class(mut self, class: Class) -> Self {
         self.class = class;
+        self
+    }
+
+    /// Keeps the room out of what is counted about rooms: those that were started and ended, their
+    /// states and times. For what a host runs for itself, as a probe of its own. Everything else is as
+    /// for any room, limits and lists of rooms among it.
+    pub fn apart(mut self) -> Self {
+        self.apart = true;
         self
     }
 
@@ -170,7 +180,8 @@ impl SendBuilder {
             since,
             self.deadline,
         )
-        .on_lane(self.lane);
+        .on_lane(self.lane)
+        .apart(self.apart);
         let role = StartRole::Sender {
             receivers: self.receivers,
         };

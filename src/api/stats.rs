@@ -16,6 +16,8 @@ pub enum Which {
     Room(RoomId),
     /// Every room with this tag.
     Tag(String),
+    /// Every room but those with this tag: what a host keeps running for itself.
+    AllBut(String),
     /// Every room with a leg to this peer.
     Peer(Peer),
     /// Every room that holds pages of this pool; its reason is `PoolRetired`.

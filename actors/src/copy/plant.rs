@@ -149,12 +149,22 @@ impl Watched {
 /// The environment variable that names a folder: while there is a file `lane-0` in it, lane 0 of every
 /// node of this process stands still inside the gate of the next piece that it copies, and while there
 /// is a `shard-0`, that shard stands still in its next turn. So a test can plant a wedge in a program
-/// that it runs. No build for use has this: see the features of this crate.
+/// that it runs. No build for use has this: see the features of this crate; and nothing that is built
+/// without debug assertions has it, so no release build, of an example either, whatever its features.
 pub const WEDGE: &str = "KVROOM_PLANT_WEDGE";
 
 fn wedges() -> Option<&'static std::path::Path> {
+    if !cfg!(debug_assertions) {
+        return None;
+    }
     static FOLDER: std::sync::OnceLock<Option<std::path::PathBuf>> = std::sync::OnceLock::new();
-    let folder = FOLDER.get_or_init(|| std::env::var_os(WEDGE).map(Into::into));
+    let folder = FOLDER.get_or_init(|| {
+        let folder: Option<std::path::PathBuf> = std::env::var_os(WEDGE).map(Into::into);
+        if let Some(folder) = &folder {
+            tracing::warn!(folder = %folder.display(), "parts of this process stand still when {WEDGE} says so");
+        }
+        folder
+    });
     folder.as_deref()
 }
 

@@ -332,6 +332,11 @@ impl Shard {
         self
     }
 
+    /// The node's limits.
+    pub(super) fn limits(&self) -> &crate::limits::Limits {
+        &self.node.limits
+    }
+
     /// The core, for questions.
     pub fn core(&self) -> &ShardCore<Lent, Witness, Box<Attached>> {
         &self.core
@@ -524,17 +529,20 @@ impl Shard {
     fn output(&mut self, output: RealOutput, ctx: &mut Context<Self>) {
         match output {
             Output::Spawn { life, room } => {
-                let Some((key, trace)) = (self.core.life(life))
-                    .map(|l| (l.key(), l.attached().trace.as_deref().copied()))
-                else {
+                let Some((key, trace, apart)) = self.core.life(life).map(|l| {
+                    let attached = l.attached();
+                    (l.key(), attached.trace.as_deref().copied(), attached.apart)
+                }) else {
                     return;
                 };
-                self.node.stats.rooms.started(room.role());
+                if !apart {
+                    self.node.stats.rooms.started(room.role());
+                    self.node.stats.add(&self.node.stats.started);
+                }
                 let scribe = &self.scribe;
                 let ear = (self.ear).get_or_insert_with(|| Ear::new(ctx.address(), scribe.clone()));
                 let actor = RoomActor::new(life, key, trace, room, Rc::clone(ear)).start();
                 self.actors += 1;
-                self.node.stats.add(&self.node.stats.started);
                 if let Some(attached) = self.core.attached(life) {
                     attached.actor = Some(actor);
                     attached.key = Some(key);
@@ -614,6 +622,7 @@ impl Shard {
                 if let Some(outcome) = outcome
                     && attached.shared.outcome().is_none()
                 {
+                    self.count_end(&attached, &outcome);
                     self.ended(&attached, &outcome);
                     attached.shared.publish(outcome);
                 }
@@ -642,12 +651,9 @@ impl Shard {
     }
 
     fn publish(&mut self, life: LifeId, outcome: Outcome) {
-        let stats = &self.node.stats;
-        stats.add(match outcome {
-            Outcome::Done => &stats.done,
-            Outcome::Aborted(_) => &stats.aborted,
-        });
+        // One that has left the tables already is counted and told when its leases go back.
         if let Some(l) = self.core.life(life) {
+            self.count_end(l.attached(), &outcome);
             let trace = l.attached().trace.as_deref();
             tracing::debug!(room = %l.key(), role = %l.role(), trace = trace.map(tracing::field::display), %outcome, "room ended");
             if l.attached().shared.outcome().is_none() {
@@ -657,12 +663,24 @@ impl Shard {
         }
     }
 
+    fn count_end(&self, attached: &Attached, outcome: &Outcome) {
+        let stats = &self.node.stats;
+        if !attached.apart {
+            stats.add(match outcome {
+                Outcome::Done => &stats.done,
+                Outcome::Aborted(_) => &stats.aborted,
+            });
+        }
+    }
+
     /// Counts an end that is about to be told.
     fn ended(&self, attached: &Attached, outcome: &Outcome) {
         let (now, shared) = (self.now(), &attached.shared);
         let asked = shared.abort_began();
         let rooms = &self.node.stats.rooms;
-        rooms.ended(attached.role(), outcome, attached.since, asked, now);
+        if !attached.apart {
+            rooms.ended(attached.role(), outcome, attached.since, asked, now);
+        }
         if matches!(outcome, Outcome::Aborted(_)) {
             // Nobody here asked for it: then it begins when it is known.
             shared.abort_asked(now);
@@ -1287,8 +1305,11 @@ impl Shard {
     /// Counts a life that is over.
     fn gone(&mut self, life: LifeId, attached: &Attached) {
         let stats = &self.node.stats;
-        stats.rooms.gone(attached.role(), attached.state);
+        if !attached.apart {
+            stats.rooms.gone(attached.role(), attached.state);
+        }
         if let Some(began) = attached.shared.abort_began()
+            && !attached.apart
             && matches!(attached.shared.outcome(), Some(Outcome::Aborted(_)))
         {
             stats.rooms.reusable(began, self.now());
@@ -1313,7 +1334,9 @@ impl Shard {
             let attached = l.attached_mut();
             attached.state = state;
             attached.shared.set_state(state);
-            self.node.stats.rooms.moved(role, before, state);
+            if !attached.apart {
+                self.node.stats.rooms.moved(role, before, state);
+            }
         }
     }
 }

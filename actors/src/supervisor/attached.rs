@@ -117,6 +117,8 @@ pub struct Attached {
     pub(crate) quarantined: Option<Tick>,
     /// The trace context of its request. Boxed: few rooms have one.
     pub(crate) trace: Option<Box<Trace>>,
+    /// It is the host's own, and is not among the rooms that are counted.
+    pub(crate) apart: bool,
     pub(crate) role: AttachedRole,
 }
 
@@ -178,6 +180,7 @@ impl Attached {
             state: StateName::Registered,
             quarantined: None,
             trace: None,
+            apart: false,
             role,
         }
     }
@@ -187,6 +190,12 @@ impl Attached {
         if let AttachedRole::Sender { lane, .. } = &mut self.role {
             *lane = on;
         }
+        self
+    }
+
+    /// Keeps it out of what is counted about rooms.
+    pub fn apart(mut self, apart: bool) -> Self {
+        self.apart = apart;
         self
     }
 
@@ -224,6 +233,7 @@ impl Attached {
             state: StateName::Registered,
             quarantined: None,
             trace,
+            apart: false,
             role,
         }
     }

@@ -7,6 +7,7 @@ use crate::ids::{PeerRef, RoomKey};
 use crate::memory::Witness;
 use crate::peer::message::Trace;
 use crate::room::{Outcome, Role, StateName};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// One room.
@@ -80,6 +81,8 @@ pub struct Overdue {
     pub by_peer: Vec<(PeerRef, u64)>,
     /// By the name of the pool.
     pub by_pool: Vec<(String, u64)>,
+    /// Peers that have so many that this shard refuses new claims to them.
+    pub refused: Vec<PeerRef>,
 }
 
 impl Shard {
@@ -105,10 +108,23 @@ impl Shard {
 
     /// Those of these rooms that are alive or drain.
     pub fn rooms_of(&self, keys: &[(RoomKey, Role)]) -> Vec<RoomInfo> {
-        let lives = keys
-            .iter()
-            .filter_map(|(key, role)| self.core().life_of(*key, *role));
-        lives.map(|life| self.tell(life)).collect()
+        let core = self.core();
+        let (mut told, mut ended) = (Vec::with_capacity(keys.len()), HashSet::new());
+        for (key, role) in keys {
+            match core.life_of(*key, *role) {
+                Some(life) => told.push(self.tell(life)),
+                None => {
+                    ended.insert((*key, *role));
+                }
+            }
+        }
+        // A key is given up with the outcome, and the memory may be held for long after.
+        if !ended.is_empty() {
+            let drain = core.lives().filter(|(_, l)| l.outcome().is_some());
+            let drain = drain.filter(|(_, l)| ended.contains(&(l.key(), l.role())));
+            told.extend(drain.map(|(_, l)| self.tell(l)));
+        }
+        told
     }
 
     fn tell(&self, l: &Life<Lent, Witness, Box<Attached>>) -> RoomInfo {
@@ -146,9 +162,10 @@ impl Shard {
         let Overdue {
             mut by_peer,
             mut by_pool,
+            ..
         } = Overdue::default();
         for (_, l) in self.core().lives().filter(|(_, l)| l.is_quarantined()) {
-            for leg in l.legs() {
+            for leg in l.legs().iter().filter(|leg| !leg.closed) {
                 add(&mut by_peer, &leg.peer, l.pages());
             }
             for (_, lent) in l.custody().leases() {
@@ -156,7 +173,13 @@ impl Shard {
                 add(&mut by_pool, pool, lent.lease.pages().len() as u64);
             }
         }
-        Overdue { by_peer, by_pool }
+        let limit = self.limits().quarantined_pages_per_peer;
+        let full = by_peer.iter().filter(|(_, pages)| *pages >= limit);
+        Overdue {
+            refused: full.map(|(peer, _)| *peer).collect(),
+            by_peer,
+            by_pool,
+        }
     }
 
     /// What is held.
@@ -169,7 +192,8 @@ impl Shard {
             actors: self.actors() as u64,
             ..HeldPages::default()
         };
-        for (_, l) in self.core().lives() {
+        let counted = self.core().lives().filter(|(_, l)| !l.attached().apart);
+        for (_, l) in counted {
             if l.outcome().is_none() {
                 held.live += 1;
             } else {

@@ -19,6 +19,8 @@ pub enum Which {
     Room(RoomId),
     /// Every room started with this tag (an agent's session).
     Tag(Arc<str>),
+    /// Every room but those with this tag.
+    AllBut(Arc<str>),
     /// Every room with a leg to this peer.
     Peer(PeerRef),
     /// These lives: the shell looked for something that a core does not know.

@@ -3,6 +3,7 @@
 use super::schema::{Config, POOL, PoolSettings};
 use super::source::{Complaint, Origins};
 use super::value::{Backing, Listen};
+use crate::daemon::health::CANARY;
 use std::collections::BTreeMap;
 
 /// What is wrong with the whole, each where the first of its keys was said.
@@ -152,6 +153,10 @@ impl Checking<'_> {
                 let first = self.origins.first_said(&[&first, POOL]);
                 let name = &pool.name;
                 let what = format!("there is a pool {name:?} already ({first}); rename one");
+                self.contradict(&paths, what);
+            }
+            if pool.name == CANARY {
+                let what = format!("the pool {CANARY:?} is the daemon's own; rename this one");
                 self.contradict(&paths, what);
             }
             if let Err(why) = pool.layout().validate() {

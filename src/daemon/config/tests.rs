@@ -198,6 +198,13 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_that_there_is() {
         all,
         ["KVROOM_HTTP_LISTN: [http] has no such key; did you mean \"KVROOM_HTTP_LISTEN\"?"]
     );
+    let all = complaints("", &[("KVROOM_HEALTH_CANERY", "false")], &[]);
+    assert_eq!(
+        all,
+        ["KVROOM_HEALTH_CANERY: [health] has no such key; did you mean \"KVROOM_HEALTH_CANARY\"?"]
+    );
+    let all = complaints("", &[("KVROOM_HEALTH_BLOCKED_AFTER", "2")], &[]);
+    assert!(all[0].contains("has no unit"), "{all:?}");
 }
 
 #[test]
@@ -206,6 +213,18 @@ fn variables_of_other_things_are_left_alone() {
         ("KVROOM_LOG_FORMAT", "json"),
         ("KVROOM_SERVICE_HOST", "10.0.0.1"),
         ("HTTP_LISTEN", "x"),
+        // Of the clients, of the tests, and of builds for tests.
+        ("KVROOM_URL", "http://127.0.0.1:7480"),
+        ("KVROOM_TOKEN_FILE", "/run/token"),
+        ("KVROOM_CONFIG", "k.toml"),
+        ("KVROOM_REQUIRE_ALL", "1"),
+        ("KVROOM_PYTHON", "python3"),
+        ("KVROOM_CHROMIUM", "chromium"),
+        ("KVROOM_BIN", "kvroom"),
+        ("KVROOM_BLESS", "1"),
+        ("KVROOM_SOAK", "1"),
+        ("KVROOM_TEST_DIR", "/tmp"),
+        ("KVROOM_PLANT_WEDGE", "/tmp/wedges"),
     ];
     assert_eq!(read("", &others, &[]).config, Config::default());
 }
@@ -453,6 +472,15 @@ fn a_pool_is_one_word_of_a_flag_or_a_variable() {
             "{word}: {all}"
         );
     }
+    let all = complaints(
+        "",
+        &[(
+            "KVROOM_POOL",
+            "name=kvroom-canary,layers=1,pages=1,page_bytes=4096",
+        )],
+        &[],
+    );
+    assert!(all[0].contains("is the daemon's own"), "{all:?}");
     let all = complaints("", &[("KVROOM_POOL_NAME", "kv")], &[]);
     assert!(all[0].contains("KVROOM_POOL"), "{all:?}");
 }

@@ -1,6 +1,7 @@
 //! One client's events, out of the recorder.
 
 use crate::daemon::App;
+use crate::daemon::health;
 use crate::daemon::http::Id;
 use crate::daemon::rooms::{RoleName, RoomState, Why};
 use axum::body::Bytes;
@@ -136,7 +137,11 @@ impl Feed {
         match &entry.what {
             What::Room(step) if self.wanted.rooms => {
                 let other = self.wanted.room.is_some_and(|id| id != step.key.id.0);
-                if other || (step.from == step.to && step.reason.is_none()) || !self.may_tell() {
+                if health::is_canary(step.key)
+                    || other
+                    || (step.from == step.to && step.reason.is_none())
+                    || !self.may_tell()
+                {
                     return;
                 }
                 let data = json!({
@@ -155,6 +160,10 @@ impl Feed {
                 self.put("room", Some(entry.seq), &data);
             }
             What::Peer { is, why, .. } if self.wanted.peers => {
+                let name = entry.peer.as_deref().unwrap_or_default();
+                if health::is_canary_node(self.node.name(), name) {
+                    return;
+                }
                 let state = match is {
                     PeerIs::Up => "up",
                     PeerIs::Resuming => "resuming",

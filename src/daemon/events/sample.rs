@@ -1,5 +1,6 @@
 //! What a dashboard draws, once a second, while anybody listens.
 
+use crate::daemon::health::Health;
 use crate::daemon::peers;
 use crate::daemon::rooms::{Counts, RoomState, Rooms};
 use kvroom::{Node, NodeStats};
@@ -17,9 +18,9 @@ pub(crate) struct Sampler(watch::Sender<Value>);
 
 impl Sampler {
     /// Starts the task.
-    pub(crate) fn start(node: Node, rooms: Rooms) -> Sampler {
+    pub(crate) fn start(node: Node, rooms: Rooms, health: Health) -> Sampler {
         let (publish, _) = watch::channel(Value::Null);
-        tokio::spawn(run(node, rooms, publish.clone()));
+        tokio::spawn(run(node, rooms, health, publish.clone()));
         Sampler(publish)
     }
 
@@ -29,7 +30,7 @@ impl Sampler {
     }
 }
 
-async fn run(node: Node, rooms: Rooms, publish: watch::Sender<Value>) {
+async fn run(node: Node, rooms: Rooms, health: Health, publish: watch::Sender<Value>) {
     let mut before: Option<(Instant, NodeStats)> = None;
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -41,7 +42,7 @@ async fn run(node: Node, rooms: Rooms, publish: watch::Sender<Value>) {
         }
         let stats = tokio::time::timeout(WITHIN, node.stats()).await.ok();
         let counts = rooms.counts().await;
-        let peers = tokio::time::timeout(WITHIN, peers::of(&node))
+        let peers = tokio::time::timeout(WITHIN, peers::of(&node, &health))
             .await
             .unwrap_or_default();
         let now = Instant::now();

@@ -11,15 +11,19 @@
 //! Rules: each lane and fabric has one canary, which starts again when both ends of the last one have
 //! their memory back: one that is stuck holds two pages and is not joined by another. Nothing is
 //! started because somebody asked. A canary's room may take [`PATIENCE`] times as long as the canary
-//! itself, so that it is not aborted on a node that is merely busy.
+//! itself, so that it is not aborted on a node that is merely busy. Canaries are nobody's rooms: they
+//! are kept apart from what is counted, and whoever lists rooms, pools and peers leaves them out by
+//! [`is_room`], [`NAME`] and [`is_node`].
 
 use super::Watched;
 use super::judge::{CanarySeen, LastSeen, PATIENCE};
+use super::report::CanaryRuns;
 use crate::daemon::config::HealthSettings;
 use kvroom::health::{Part, PulseWatch};
 use kvroom::{
-    Chunk, Class, Deadlines, Fabric, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool,
-    PoolKind, PoolLayout, ReceiveRoom, RoomId, SendBuilder, StartErrorKind, WriteLease,
+    Chunk, Class, Code, Deadlines, Fabric, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool,
+    PoolKind, PoolLayout, Reason, ReceiveRoom, RoomId, RoomKey, SendBuilder, StartErrorKind,
+    WriteLease,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +36,10 @@ pub(crate) const NAME: &str = "kvroom-canary";
 
 /// Ids of canary rooms begin here.
 const FIRST_ID: u64 = 0xffff_ca00_0000_0000;
+/// The attempt of all of them, so that no room of anybody else has such a key by accident.
+const ATTEMPT: u32 = 0xca00_0000;
+/// So often in a row a canary may be aborted on request before that is held against the node.
+const TOLD: u32 = 10;
 
 /// How long is waited before a fabric whose small node did not come up is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -58,6 +66,11 @@ struct Run {
     began: Option<Instant>,
     stage: &'static str,
     last: Last,
+    /// In a row.
+    told: u32,
+    passed: u64,
+    failed: u64,
+    full: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -101,6 +114,8 @@ struct Road {
 enum Failure {
     /// The node has as many rooms as it may.
     Full,
+    /// Somebody asked for its end.
+    Told,
     Broken(String),
 }
 
@@ -133,6 +148,18 @@ fn plans(name: &str, addresses: &[String], shm: bool) -> Vec<Plan> {
         plans.push(plan(Fabric::Tcp, socket));
     }
     plans
+}
+
+/// Whether a room is a canary's.
+pub(crate) fn is_room(key: RoomKey) -> bool {
+    key.id.0 >= FIRST_ID && key.attempt == ATTEMPT
+}
+
+/// Whether a peer of the node `of` is one of the small nodes beside it.
+pub(crate) fn is_node(of: &str, peer: &str) -> bool {
+    let fabrics = [Fabric::Local, Fabric::Shm, Fabric::Tcp];
+    let is = |fabric: &Fabric| node_name(of, *fabric) == peer;
+    peer.contains("-canary-") && fabrics.iter().any(is)
 }
 
 /// The name of a small node; names have 64 bytes at most.
@@ -195,6 +222,10 @@ impl Canaries {
                     began: None,
                     stage: "",
                     last: Last::Never,
+                    told: 0,
+                    passed: 0,
+                    failed: 0,
+                    full: 0,
                 });
                 let fabric = plan.fabric;
                 let (name, lane) = match way {
@@ -240,9 +271,22 @@ impl Canaries {
         self.started.load(Ordering::Relaxed)
     }
 
-    /// Whether a peer is one of the small nodes.
-    pub(crate) fn is_one(&self, peer: &str) -> bool {
-        self.nodes.borrow().iter().any(|node| node.name() == peer)
+    /// How often each ran, and how that ended.
+    pub(crate) fn runs(&self) -> Vec<CanaryRuns> {
+        let runs = self.slots.iter().map(|slot| {
+            let run = slot.run.borrow();
+            CanaryRuns {
+                name: slot.name.trim_start_matches("canary ").to_owned(),
+                passed: run.passed,
+                failed: run.failed,
+                full: run.full,
+                took: match run.last {
+                    Last::Passed(took) => Some(took),
+                    _ => None,
+                },
+            }
+        });
+        runs.collect()
     }
 
     /// Each of them now. `watch` has looked at the node; `ended` is how long ago a room ended.
@@ -377,12 +421,31 @@ impl Runner {
         self.run.send_modify(|run| {
             let now = Instant::now();
             let began = run.began.take().unwrap_or(now);
+            match &end {
+                Ok(()) => run.passed += 1,
+                Err(Failure::Full) => run.full += 1,
+                Err(Failure::Told) => {}
+                Err(Failure::Broken(_)) => run.failed += 1,
+            }
+            run.told = match &end {
+                Err(Failure::Told) => run.told.saturating_add(1),
+                _ => 0,
+            };
+            let end = match end {
+                Err(Failure::Told) if run.told < TOLD => return,
+                Err(Failure::Told) => {
+                    let why = "it was aborted on request, again and again".to_owned();
+                    Err(Failure::Broken(why))
+                }
+                end => end,
+            };
             run.last = match (end, &run.last) {
                 (Ok(()), _) => Last::Passed(began.elapsed()),
                 (Err(Failure::Full), Last::Full(since)) => Last::Full(*since),
                 (Err(Failure::Full), _) => Last::Full(now),
                 (Err(Failure::Broken(why)), Last::Failed(since, _)) => Last::Failed(*since, why),
                 (Err(Failure::Broken(why)), _) => Last::Failed(now, why),
+                (Err(Failure::Told), last) => last.clone(),
             };
         });
     }
@@ -409,7 +472,7 @@ impl Runner {
                     lease(&road.pool, self.page)?,
                     lease(&self.main_pool, self.page)?,
                 );
-                let sender = self.main.send(id).lane(lane);
+                let sender = self.main.send(id).attempt(ATTEMPT).lane(lane);
                 self.room(id, (&road.node, &main, to), (sender, &self.main, from))
                     .await
             }
@@ -423,7 +486,7 @@ impl Runner {
                     lease(&self.main_pool, self.page)?,
                     lease(&road.pool, self.page)?,
                 );
-                let sender = road.node.send(id).lane(0);
+                let sender = road.node.send(id).attempt(ATTEMPT).lane(0);
                 self.room(id, (&self.main, &small, to), (sender, &road.node, from))
                     .await
             }
@@ -452,23 +515,29 @@ impl Runner {
     ) -> Result<(), Failure> {
         let deadline = self.settings.canary_deadline.saturating_mul(PATIENCE);
         pattern(id, from.page_mut(0, 0));
-        self.stage("its receiver is being started");
-        let room = receiver.receive(id).from(sender_peer).into(to);
-        let room = room.deadline(deadline).class(Class::Interactive).tag(NAME);
-        // In a batch: a node that is full refuses and does not make it wait.
-        let room = receiver.start_receives(vec![room]).await.pop();
-        let receiving = started(room)?;
         self.stage("its sender is being started");
-        let sender = sender
-            .deadline(deadline)
-            .class(Class::Interactive)
-            .tag(NAME);
+        let sender = sender.deadline(deadline).class(Class::Interactive);
+        let sender = sender.apart().tag(NAME);
+        // In a batch: a node that is full refuses and does not make it wait. The sender first: then no
+        // claim of a canary is ever among those that wait for one.
         let sending = started(sender_node.start_sends(vec![sender]).await.pop())?;
+        self.stage("its receiver is being started");
+        let room = receiver.receive(id).attempt(ATTEMPT);
+        let room = room.from(sender_peer).into(to).deadline(deadline);
+        let room = room.class(Class::Interactive).apart().tag(NAME);
+        let receiving = started(receiver.start_receives(vec![room]).await.pop())?;
         self.stage("its page waits to be copied");
-        let slot = sending.reserve().await.map_err(|e| e.to_string())?;
+        let slot = match sending.reserve().await {
+            Ok(slot) => slot,
+            Err(e) => return Err(told_or(&sending, e.to_string())),
+        };
         let chunk = Chunk::tokens(0..16).pages(from.into_read());
-        slot.push(chunk).map_err(|e| e.to_string())?;
-        sending.finish(16, None).map_err(|e| e.to_string())?;
+        if let Err(e) = slot.push(chunk) {
+            return Err(told_or(&sending, e.to_string()));
+        }
+        if let Err(e) = sending.finish(16, None) {
+            return Err(told_or(&sending, e.to_string()));
+        }
         self.stage("its page is being copied");
         let outcome = receiving.outcome().await;
         let looked = self.back(id, receiving).await;
@@ -476,10 +545,10 @@ impl Runner {
         self.stage("its source is not proven to be free");
         drop(sending.released().await);
         match outcome {
-            Outcome::Aborted(why) => Err(format!("it was aborted: {why}").into()),
+            Outcome::Aborted(why) => Err(aborted("it was aborted", &why)),
             Outcome::Done => looked.and(match sent {
                 Outcome::Done => Ok(()),
-                Outcome::Aborted(why) => Err(format!("its sender was aborted: {why}").into()),
+                Outcome::Aborted(why) => Err(aborted("its sender was aborted", &why)),
             }),
         }
     }
@@ -495,6 +564,23 @@ impl Runner {
             Some(_) => Err(String::from("other bytes came than were sent").into()),
             None => Err(String::from("its page did not come back").into()),
         }
+    }
+}
+
+/// A room that nobody but who asks for it can abort is told to end by somebody else.
+fn aborted(what: &str, why: &Reason) -> Failure {
+    if why.code == Code::Requested {
+        Failure::Told
+    } else {
+        format!("{what}: {why}").into()
+    }
+}
+
+/// Why a room took nothing more.
+fn told_or(room: &kvroom::SendRoom, error: String) -> Failure {
+    match room.try_outcome() {
+        Some(Outcome::Aborted(why)) => aborted("its sender was aborted", &why),
+        _ => error.into(),
     }
 }
 
@@ -556,6 +642,26 @@ mod tests {
                 "{small}"
             );
         }
+    }
+
+    #[test]
+    fn a_small_node_and_a_room_of_a_canary_are_known_and_nobody_elses() {
+        assert!(is_node("decode-0", "decode-0-canary-shm"));
+        for other in [
+            "decode-0",
+            "decode-0-canary-",
+            "decode-1-canary-shm",
+            "canary",
+        ] {
+            assert!(!is_node("decode-0", other), "{other}");
+        }
+        let key = |id, attempt| RoomKey {
+            id: RoomId(id),
+            attempt,
+        };
+        assert!(is_room(key(FIRST_ID + 7, ATTEMPT)));
+        assert!(!is_room(key(FIRST_ID + 7, 0)));
+        assert!(!is_room(key(7, ATTEMPT)));
     }
 
     #[test]

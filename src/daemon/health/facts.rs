@@ -4,7 +4,8 @@
 use super::judge::PoolSeen;
 use super::report::PeerHealth;
 use kvroom::health::QuarantinedPages;
-use kvroom::{Node, Peer, PeerState};
+use kvroom::metrics::{Metrics, RoomsIn};
+use kvroom::{Node, Peer, PeerState, StateName};
 use std::time::{Duration, Instant};
 
 /// As of the last answer.
@@ -32,23 +33,26 @@ impl Facts {
     }
 
     /// Asks; the rest stays as it was if somebody does not answer in time.
-    pub(crate) async fn ask(mut self, node: &Node, budget: u64, within: Duration) -> Facts {
+    pub(crate) async fn ask(mut self, node: &Node, within: Duration) -> Facts {
         if let Ok(quarantined) = tokio::time::timeout(within, node.quarantined()).await {
             self.quarantined = quarantined;
         }
         if let Ok(peers) = tokio::time::timeout(within, node.peers()).await {
-            let pages = |peer: &Peer| self.quarantined.by_peer.get(peer.name()).copied();
-            let peers = peers.iter();
-            let told = peers.map(|peer| tell(peer, pages(peer).unwrap_or(0), budget));
+            let told = peers.iter().map(|peer| tell(peer, &self.quarantined));
             self.peers = told.collect();
         }
-        if let Ok(stats) = tokio::time::timeout(within, node.stats()).await {
-            let ended = stats.done + stats.aborted;
-            if ended != self.ended || stats.rooms_live + stats.rooms_draining == 0 {
-                (self.ended, self.ended_at) = (ended, Instant::now());
-            }
-        }
+        self.count(&node.metrics());
         self
+    }
+
+    /// Canaries are not among what is counted.
+    fn count(&mut self, counted: &Metrics) {
+        let ended = counted.ends.iter().map(|e| e.count).sum();
+        let open = |r: &&RoomsIn| !matches!(r.state, StateName::Done | StateName::Aborted);
+        let there: u64 = counted.rooms.iter().filter(open).map(|r| r.count).sum();
+        if ended != self.ended || there == 0 {
+            (self.ended, self.ended_at) = (ended, Instant::now());
+        }
     }
 
     /// The node's pools, all but the canaries' own.
@@ -70,7 +74,7 @@ impl Facts {
     }
 }
 
-fn tell(peer: &Peer, quarantined_pages: u64, budget: u64) -> PeerHealth {
+fn tell(peer: &Peer, quarantined: &QuarantinedPages) -> PeerHealth {
     let (state, why) = match peer.state() {
         PeerState::Up => ("up", None),
         PeerState::Resuming(why) => ("resuming", Some(why)),
@@ -80,7 +84,7 @@ fn tell(peer: &Peer, quarantined_pages: u64, budget: u64) -> PeerHealth {
         name: peer.name().to_owned(),
         state: state.to_owned(),
         why,
-        quarantined_pages,
-        over_budget: quarantined_pages >= budget,
+        quarantined_pages: quarantined.by_peer.get(peer.name()).copied().unwrap_or(0),
+        over_budget: quarantined.refused.contains(peer.name()),
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Seen {
     pub(crate) listeners: Vec<EntranceState>,
     /// The pools.
     pub(crate) pools: Vec<PoolSeen>,
+    /// How long ago a room of the node ended last, or it had none.
+    pub(crate) ended: Duration,
     /// The canaries.
     pub(crate) canaries: Vec<CanarySeen>,
 }
@@ -81,7 +83,9 @@ pub(crate) fn judge(seen: &Seen, bounds: Bounds) -> Vec<Finding> {
         .collect();
     found.push(judge_outcomes(&seen.parts));
     found.extend(seen.listeners.iter().map(judge_listener));
-    found.extend(seen.pools.iter().map(judge_pool));
+    let patience = bounds.canary.saturating_mul(PATIENCE);
+    let pools = seen.pools.iter();
+    found.extend(pools.map(|pool| judge_pool(pool, seen.ended, patience)));
     let canaries = seen.canaries.iter();
     found.extend(canaries.map(|canary| judge_canary(canary, bounds.canary)));
     found
@@ -153,11 +157,21 @@ fn judge_listener(listener: &EntranceState) -> Finding {
     Finding::wrong(name, wrong)
 }
 
-fn judge_pool(pool: &PoolSeen) -> Finding {
+fn judge_pool(pool: &PoolSeen, ended: Duration, patience: Duration) -> Finding {
     let name = format!("pool {}", pool.name);
     let (pages, quarantined) = (pool.pages, pool.quarantined);
     if pages == 0 || quarantined.saturating_mul(100) < pages.saturating_mul(QUARANTINE_PERCENT) {
         let leased = pool.leased;
+        if pages > 0 && leased >= pages && ended > patience {
+            let wrong = Wrong {
+                since: ended.saturating_sub(patience),
+                why: format!(
+                    "all of its {pages} pages are leased, and no room of the node has ended for {ended:.1?}"
+                ),
+                action: "GET /v1/rooms shows who holds them, and why: abort the rooms that nobody waits for",
+            };
+            return Finding::wrong(name, wrong);
+        }
         let note = format!("{leased} of {pages} pages are leased, {quarantined} quarantined");
         return Finding::well(name).with(note);
     }
@@ -388,6 +402,13 @@ mod tests {
             ..Seen::default()
         };
         assert_eq!(red(&pool(100, 0)), []);
+        let mut stuck = pool(100, 0);
+        stuck.ended = 20 * SECOND;
+        assert_eq!(red(&stuck), [], "it was full, and rooms ended lately");
+        stuck.ended += SECOND;
+        assert_eq!(red(&stuck)[0].0, "pool kv");
+        stuck.pools[0].leased = 99;
+        assert_eq!(red(&stuck), [], "a page is free");
         assert_eq!(red(&pool(100, 89)), []);
         assert_eq!(red(&pool(100, 90))[0].0, "pool kv");
     }

@@ -52,8 +52,8 @@ pub(crate) struct PeerHealth {
     pub(crate) why: Option<String>,
     /// Pages of this node that it may still touch, of rooms past their drain deadline.
     pub(crate) quarantined_pages: u64,
-    /// Whether that is its whole budget (`limits.quarantined_pages_per_peer`): then new rooms with it
-    /// are refused.
+    /// Whether that is its whole budget (`limits.quarantined_pages_per_peer`): then new rooms that
+    /// receive from it are refused.
     pub(crate) over_budget: bool,
 }
 
@@ -64,7 +64,23 @@ pub(crate) struct Finished {
     pub(crate) at_ms: u64,
     pub(crate) checks: Vec<Check>,
     pub(crate) canaries_started: u64,
+    pub(crate) canaries: Vec<CanaryRuns>,
     pub(crate) peers: Vec<PeerHealth>,
+}
+
+/// Runs of a canary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CanaryRuns {
+    /// `tcp lane 0`, `shm in`.
+    pub(crate) name: String,
+    /// Both ends had their memory back, and the bytes were right.
+    pub(crate) passed: u64,
+    /// It was refused or aborted, or other bytes came.
+    pub(crate) failed: u64,
+    /// It was not started: the node had as many rooms as it may.
+    pub(crate) full: u64,
+    /// How long the last run took, if it passed.
+    pub(crate) took: Option<Duration>,
 }
 
 /// Milliseconds since 1970.
@@ -97,6 +113,7 @@ impl Finished {
                 "wait: it takes less than a second",
             )],
             canaries_started: 0,
+            canaries: Vec::new(),
             peers: Vec::new(),
         }
     }

@@ -1,6 +1,6 @@
 //! The health task: looks at everything a few times a second, and publishes what it found.
 
-use super::canary::Canaries;
+use super::canary::{Canaries, is_node};
 use super::facts::Facts;
 use super::judge::{Bounds, Seen, judge};
 use super::ledger::{Finding, Ledger, Wrong};
@@ -60,6 +60,7 @@ pub(crate) async fn run(
             still,
             listeners: node.listeners(),
             pools: facts.pools(&node),
+            ended: facts.ended_at.elapsed(),
             canaries: canaries.seen(&pulses, node.shards(), facts.ended_at.elapsed()),
         };
         let mut findings = judge(&seen, bounds);
@@ -72,7 +73,8 @@ pub(crate) async fn run(
             at_ms,
             checks,
             canaries_started: canaries.started(),
-            peers: peers.filter(|p| !canaries.is_one(&p.name)).collect(),
+            canaries: canaries.runs(),
+            peers: peers.filter(|p| !is_node(node.name(), &p.name)).collect(),
         }));
         if look % ASK_EVERY == 0 {
             node.ask();
@@ -96,8 +98,7 @@ async fn ask(node: kvroom::Node, told: watch::Sender<Facts>) {
             continue;
         }
         let last = told.borrow().clone();
-        let budget = node.limits().quarantined_pages_per_peer;
-        told.send_replace(last.ask(&node, budget, 2 * FACTS).await);
+        told.send_replace(last.ask(&node, 2 * FACTS).await);
     }
 }
 

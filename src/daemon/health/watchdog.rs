@@ -79,6 +79,7 @@ fn watch(watching: Watching) {
             at_ms,
             checks: ledger.enter(findings, pulse.at, at_ms),
             canaries_started: 0,
+            canaries: Vec::new(),
             peers: Vec::new(),
         };
         let alive = live.ok();

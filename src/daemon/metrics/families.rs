@@ -3,6 +3,7 @@
 use super::process::Process;
 use super::requests::Answered;
 use super::write::{Family, Labels, Writer};
+use crate::daemon::health::CanaryRuns;
 use kvroom::metrics::{Metrics, PeerMetrics, QueueMetrics, QueueOf};
 use kvroom::{Role, Side};
 use prometheus_client::collector::Collector;
@@ -17,6 +18,9 @@ pub(super) struct Reading {
     pub(super) node: Metrics,
     pub(super) requests: Vec<Answered>,
     pub(super) process: Process,
+    pub(super) canaries: Vec<CanaryRuns>,
+    /// Each probe, and whether it is green.
+    pub(super) probes: [(&'static str, bool); 2],
 }
 
 impl Collector for Reading {
@@ -30,6 +34,7 @@ impl Collector for Reading {
         self.lanes(&mut to)?;
         self.pressure(&mut to)?;
         self.odd(&mut to)?;
+        self.health(&mut to)?;
         self.process(&mut to)
     }
 }
@@ -341,6 +346,26 @@ impl Reading {
             Family("defects", None, help),
             defects.map(|(what, n)| (vec![word("what", what)], n)),
         )
+    }
+
+    fn health(&self, to: &mut Writer<'_>) -> fmt::Result {
+        let help = "Whether /livez and /readyz are green: 1 or 0.";
+        to.gauges(
+            Family("healthy", None, help),
+            (self.probes.iter()).map(|(probe, ok)| (vec![word("probe", probe)], u64::from(*ok))),
+        )?;
+        let runs = self.canaries.iter().flat_map(|c| {
+            [("passed", c.passed), ("failed", c.failed), ("full", c.full)]
+                .map(|(result, n)| (vec![label("canary", &c.name), word("result", result)], n))
+        });
+        let help = "Runs of the canary rooms, by fabric and lane; full is one that the node had no room for.";
+        to.counters(Family("canary_runs", None, help), runs)?;
+        let took = self.canaries.iter().filter_map(|c| {
+            let took = c.took?.as_secs_f64();
+            Some((vec![label("canary", &c.name)], took))
+        });
+        let help = "How long a canary's last run took, if it passed.";
+        to.gauges(Family("canary_last_run", Some(Unit::Seconds), help), took)
     }
 
     fn process(&self, to: &mut Writer<'_>) -> fmt::Result {

@@ -18,6 +18,7 @@ mod write;
 pub(crate) use requests::{Requests, count};
 
 use super::App;
+use super::health::is_canary_node;
 use super::http::Routes;
 use axum::extract::State;
 use axum::http::header;
@@ -47,10 +48,19 @@ pub(crate) fn routes() -> Routes {
     ))
 )]
 async fn metrics(State(app): State<App>) -> Response {
+    let mut node = app.node().metrics();
+    let ours = |name: &String| is_canary_node(app.node().name(), name);
+    node.peers
+        .retain(|peer| !peer.name.as_ref().is_some_and(ours));
     let reading = families::Reading {
-        node: app.node().metrics(),
+        node,
         requests: app.requests().read(),
         process: process::read(),
+        canaries: app.health().canaries(),
+        probes: [
+            ("live", app.health().live().ok),
+            ("ready", app.health().ready().ok),
+        ],
     };
     let mut registry = Registry::with_prefix("kvroom");
     registry.register_collector(Box::new(reading));

@@ -1,6 +1,7 @@
 //! Other nodes, and this one: who is there, since when, and what the node counts.
 
 use super::App;
+use super::health::{Health, is_canary_node};
 use super::http::{Json, Path, Problem, Routes};
 use axum::Json as Answer;
 use axum::extract::State;
@@ -91,7 +92,7 @@ struct NodeView {
     responses((status = 200, description = "The peers.", body = PeerList)))]
 async fn list_peers(State(app): State<App>) -> Answer<PeerList> {
     Answer(PeerList {
-        peers: of(app.node()).await,
+        peers: of(app.node(), app.health()).await,
     })
 }
 
@@ -133,7 +134,9 @@ async fn disconnect_peer(
     State(app): State<App>,
     Path(name): Path<String>,
 ) -> Result<(StatusCode, Answer<PeerView>), Problem> {
-    let Some(peer) = app.node().peer(&name).await else {
+    let peer = app.node().peer(&name).await;
+    let ours = is_canary_node(app.node().name(), &name);
+    let Some(peer) = peer.filter(|_| !ours) else {
         let shown: String = name.chars().take(64).collect();
         let text = format!("no peer named {shown:?} was met: GET /v1/peers lists them");
         return Err(Problem::not_found(
@@ -162,10 +165,14 @@ async fn show_node(State(app): State<App>) -> Answer<NodeView> {
     })
 }
 
-/// Everybody whom this node has met.
-pub(crate) async fn of(node: &Node) -> Vec<PeerView> {
-    let peers = node.peers().await;
-    peers.iter().map(|peer| view(peer, 0, None)).collect()
+/// Everybody whom this node has met, all but those that it runs itself.
+pub(crate) async fn of(node: &Node, health: &Health) -> Vec<PeerView> {
+    let mut peers = node.peers().await;
+    peers.retain(|peer| !is_canary_node(node.name(), peer.name()));
+    let held = health.quarantined();
+    let pages = |peer: &Peer| held.get(peer.name()).copied().unwrap_or(0);
+    let views = peers.iter().map(|peer| view(peer, pages(peer), None));
+    views.collect()
 }
 
 fn view(peer: &Peer, quarantined_pages: u64, address: Option<String>) -> PeerView {

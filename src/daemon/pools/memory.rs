@@ -126,6 +126,9 @@ pub(super) fn check(spec: &PoolSpec) -> Result<(), Problem> {
             "name {name:?}: 1 to 64 letters, digits, '.', '_' and '-' are wanted, not beginning with '.'"
         )));
     }
+    if name == crate::daemon::health::CANARY {
+        return Err(bad(format!("name {name:?}: it is the daemon's own")));
+    }
     if spec.pages > MAX_PAGES {
         return Err(bad(format!(
             "pages: at most {MAX_PAGES} are possible, and {} were asked for",

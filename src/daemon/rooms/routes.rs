@@ -9,6 +9,7 @@ use super::view::{
 };
 use super::{problems, wait};
 use crate::daemon::App;
+use crate::daemon::health::CANARY;
 use crate::daemon::http::{Id, Json, Path, Problem, Query, Routes, duration};
 use axum::Json as Answer;
 use axum::extract::State;
@@ -282,7 +283,7 @@ async fn abort_many(
             kvroom::Which::Peer(peer.ok_or_else(|| problems::no_peer(&name))?)
         }
         (None, None, Some(id), None) => kvroom::Which::Room(RoomId(id.0)),
-        (None, None, None, Some(true)) => kvroom::Which::All,
+        (None, None, None, Some(true)) => kvroom::Which::AllBut(CANARY.to_owned()),
         _ => {
             let text = "say exactly one of tag, peer, room and all (true)";
             return Err(Problem::unusable(text));

@@ -378,6 +378,7 @@ impl<L, W, A> ShardCore<L, W, A> {
                     Which::All => true,
                     Which::Room(id) => l.key.id == *id,
                     Which::Tag(tag) => l.tag.as_deref() == Some(&**tag),
+                    Which::AllBut(tag) => l.tag.as_deref() != Some(&**tag),
                     Which::Peer(peer) => l.legs.iter().any(|leg| leg.peer == *peer && !leg.closed),
                     Which::Lives(lives) => lives.has(life),
                 }
@@ -393,7 +394,7 @@ impl<L, W, A> ShardCore<L, W, A> {
             .early
             .iter()
             .filter(|w| match which {
-                Which::All => true,
+                Which::All | Which::AllBut(_) => true,
                 Which::Room(id) => w.offer.tag.room.id == *id,
                 Which::Tag(_) | Which::Lives(_) => false,
                 Which::Peer(peer) => w.peer == *peer,
