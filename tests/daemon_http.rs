@@ -164,6 +164,10 @@ fn a_transfer_between_two_daemons_is_done_over_http_alone() {
         assert!(!room["proofs"].as_array().unwrap().is_empty(), "{room}");
         assert_eq!(room["pool_pages"], json!([]));
     }
+    // To finish it again does nothing, and with another total contradicts, after its end too.
+    let finish = |total: u64| prefill.post("/v1/rooms/42/finish", &json!({"total": total}));
+    assert_eq!(finish(48).expect(200)["outcome"], json!({"end": "done"}));
+    finish(32).expect_problem(409, "room-finished");
     let bytes = LAYERS * 3 * PAGE_BYTES;
     assert_eq!(decode.get("/v1/rooms/42").json()["landed"]["bytes"], bytes);
     for (page, value) in [(3, 7), (5, 8), (9, 9)] {

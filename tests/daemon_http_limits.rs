@@ -569,9 +569,7 @@ fn more_room_events_than_a_client_wants_are_left_out_and_counted() {
     daemon
         .post("/v1/batch", &json!({"operations": many}))
         .expect(200);
-    daemon
-        .post("/v1/aborts", &json!({"all": true}))
-        .expect(202);
+    daemon.post("/v1/aborts", &json!({"all": true})).expect(202);
     let (mut told, mut left_out) = (0, 0);
     // Every room tells of its end: what was not told of is counted.
     while told + left_out < 300 {

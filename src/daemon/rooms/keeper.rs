@@ -315,7 +315,7 @@ impl Keeper {
             ..finish
         };
         let record = self.table.get(seq).ok_or_else(forgotten)?;
-        let room = sending(record)?;
+        // A repeat is one also when the room is over.
         if let Some(before) = &record.finished {
             if *before == finish {
                 return Ok((false, self.seen(seq)?));
@@ -330,6 +330,7 @@ impl Keeper {
                 text,
             ));
         }
+        let room = sending(record)?;
         let aux = match (&finish.aux, pool) {
             (Some(row), Some(pool)) => {
                 let lease = pool.lease_read(&[row.page]);
