@@ -572,7 +572,12 @@ fn more_room_events_than_a_client_wants_are_left_out_and_counted() {
     daemon.post("/v1/aborts", &json!({"all": true})).expect(202);
     let (mut told, mut left_out) = (0, 0);
     // Every room tells of its end: what was not told of is counted.
+    let start = Instant::now();
     while told + left_out < 300 {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{told} told, {left_out} left out"
+        );
         let event = events.until(|_| true);
         if event.event == "room" {
             told += 1;
