@@ -251,7 +251,10 @@ async fn every_control_frame_may_be_cut_off_lost_late_repeated_or_swapped_and_th
                 if harm == Harm::Repeated {
                     assert!(link.passed(way) > link.came(way), "{way:?} {frame}");
                     // The session knows it, and no room ever hears of it.
-                    assert_eq!(after.stale_messages, before.stale_messages, "{way:?} {frame}");
+                    assert_eq!(
+                        after.stale_messages, before.stale_messages,
+                        "{way:?} {frame}"
+                    );
                 }
             }
         }

@@ -962,10 +962,11 @@ impl Shard {
     }
 
     fn gate_over(&mut self, life: LifeId, leg: LegNo, landed: GateLanded, witness: Witness) {
-        if let Some(AttachedRole::Receiver { landed: all, .. }) =
-            self.core.attached(life).map(|a| &mut a.role)
+        if let Some(attached) = self.core.attached(life)
+            && let AttachedRole::Receiver { landed: all, .. } = &mut attached.role
         {
             let bytes = all.add(landed);
+            attached.moved_on(leg).written += bytes;
             self.count_landed(life, leg, bytes);
         }
         self.follow_up
@@ -1104,6 +1105,7 @@ impl Shard {
         };
         let cells = place.from.len() as u64 * place.layers.len() as u64;
         let bytes = cells.saturating_mul(layout.page_bytes);
+        l.attached_mut().moved_on(id.leg).posted += bytes;
         let copies = matches!(road, Road::Copy(_)) && lane.is_none();
         let here = copies && self.small.takes(bytes, checksum);
         let sink = if here {
@@ -1144,7 +1146,7 @@ impl Shard {
         self.follow_up.push_back(input);
     }
 
-    fn job_over(&self, back: JobBack) -> RealInput {
+    fn job_over(&mut self, back: JobBack) -> RealInput {
         let JobBack {
             id,
             facts,
@@ -1164,6 +1166,9 @@ impl Shard {
         } else {
             JobEnd::Cancelled
         };
+        if let Some(attached) = self.core.attached(id.life) {
+            attached.moved_on(id.leg).written += facts.landed_bytes;
+        }
         let rest = facts.landed_bytes - facts.told_bytes.min(facts.landed_bytes);
         Input::JobOver {
             life: id.life,
