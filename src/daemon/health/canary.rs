@@ -144,6 +144,12 @@ fn node_name(of: &str, fabric: Fabric) -> String {
     format!("{}-canary-{}", &of[..cut], fabric)
 }
 
+/// Whether a peer of a node of this name is one of the small nodes beside it.
+pub(crate) fn is_canary(of: &str, peer: &str) -> bool {
+    let all = [Fabric::Local, Fabric::Shm, Fabric::Tcp];
+    all.into_iter().any(|fabric| peer == node_name(of, fabric))
+}
+
 impl Canaries {
     /// None, if there are to be none.
     pub(crate) fn none() -> Canaries {

@@ -25,6 +25,8 @@ mod report;
 mod task;
 mod watchdog;
 
+pub(crate) use canary::is_canary;
+
 use super::App;
 use super::config::HealthSettings;
 use super::http::Routes;
