@@ -3,6 +3,8 @@
 
 #[path = "common/daemon.rs"]
 mod daemon;
+#[path = "common/openmetrics.rs"]
+mod openmetrics;
 #[path = "common/promql.rs"]
 mod promql;
 
@@ -225,12 +227,35 @@ fn numbers_follow_what_happens() {
 fn counters_and_buckets_are_well_formed() {
     let daemon = daemon_with_a_room_behind_it();
     let text = daemon.get("/metrics").text();
-    assert!(text.ends_with("# EOF\n"));
+    let samples = openmetrics::read(&text).unwrap();
     let served = Exposition::parse(&text);
     served.check();
     let series = text.lines().filter(|line| !line.starts_with('#')).count();
+    assert_eq!(samples, series);
     assert!(
         series < 3_000,
         "{series} series of a daemon that has met nobody"
     );
+}
+
+#[test]
+fn health_and_its_canaries_are_counted() {
+    let daemon = Daemon::start(&["--name", "canaries", "--node-listen", "tcp://127.0.0.1:0"]);
+    let passed = |canary: &str| {
+        let labels = [("canary", canary), ("result", "passed")];
+        scrape(&daemon).value("kvroom_canary_runs_total", &labels)
+    };
+    for canary in ["local lane 0", "local in", "tcp lane 0", "tcp in"] {
+        daemon.until("/metrics", |_| passed(canary).is_some_and(|n| n >= 1.0));
+    }
+    daemon.until("/readyz", |answer| answer.status == 200);
+    let served = scrape(&daemon);
+    let value = |name: &str, labels: &[(&str, &str)]| served.value(name, labels).unwrap();
+    assert_eq!(value("kvroom_healthy", &[("probe", "ready")]), 1.0);
+    assert_eq!(value("kvroom_healthy", &[("probe", "live")]), 1.0);
+    let took = value(
+        "kvroom_canary_last_run_seconds",
+        &[("canary", "tcp lane 0")],
+    );
+    assert!(took > 0.0 && took < 30.0, "{took}");
 }

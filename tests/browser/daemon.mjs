@@ -23,7 +23,9 @@ export class Daemon {
   constructor(child, ready) {
     Object.assign(this, { child, ready, http: ready.http[0], address: `http://${ready.http[0]}` });
     this.ended = new Promise((done) => child.once("exit", done));
-    process.once("exit", () => child.kill("SIGKILL"));
+    const kill = () => child.kill("SIGKILL");
+    process.once("exit", kill);
+    child.once("exit", () => process.off("exit", kill));
   }
 
   async ask(method, path, body, token) {

@@ -136,18 +136,18 @@ class Daemon {
     const scale = storm ? 9 : 1;
     const wedged = this.scene === "wedge";
     const flows = this.scene === "empty" ? [] : PEERS.flatMap((peer, at) => [
-      { peer, fabric: at === 0 ? "shm" : "tcp", direction: "in", per_s: Math.round((wedged ? 0.1 : 1) * (3 - at) * 4e8 * (1.2 + wave + this.chance() * 0.2)) },
+      { peer, fabric: at === 0 ? "shm" : "tcp", direction: "received", per_s: Math.round((wedged ? 0.1 : 1) * (3 - at) * 4e8 * (1.2 + wave + this.chance() * 0.2)) },
     ]);
-    if (storm) for (let n = 0; n < 5; n += 1) flows.push({ peer: `prefill-${n + 3}`, fabric: "tcp", direction: "in", per_s: 5e7 * (n + 1) });
+    if (storm) for (let n = 0; n < 5; n += 1) flows.push({ peer: `prefill-${n + 3}`, fabric: "tcp", direction: "received", per_s: 5e7 * (n + 1) });
     const peers = this.peers();
     this.tell("sample", {
       at_ms: Date.now(),
       rooms: { registered: count("registered") * scale, transferring: count("transferring") * scale, draining: count("draining") * scale },
-      done_per_s: this.scene === "empty" ? 0 : storm ? Math.round(900 + 60 * wave) : 3, aborted_per_s: storm ? Math.round(80 + 20 * wave) : this.scene === "calm" ? 1 : 0,
+      done_per_s: this.scene === "empty" ? null : storm ? Math.round(900 + 60 * wave) : 3, aborted_per_s: storm ? Math.round(80 + 20 * wave) : this.scene === "calm" ? 1 : 0,
       sampled: storm, shown_of: storm ? 2940 : many,
-      bytes: flows, abort_to_reusable_us: this.scene === "empty" ? null : { p50: 180 + 40 * wave, p90: 900 + 200 * wave, p99: (wedged ? 2e6 : 4200) + 900 * wave },
+      bytes: flows, abort_to_reusable_us: this.scene === "empty" ? { p50: null, p90: null, p99: null } : { p50: 180 + 40 * wave, p90: 900 + 200 * wave, p99: (wedged ? 2e6 : 4200) + 900 * wave },
       quarantined_pages: this.scene === "quarantine" ? 56 : 0,
-      lanes: [0, 1, 2, 3].map((lane) => ({ lane: `lane ${lane}`, queued: wedged && lane === 1 ? 4096 : Math.round(storm ? 40 + 30 * this.chance() : 2 * this.chance()), wait_us: wedged && lane === 1 ? 12e6 : Math.round(30 + 60 * this.chance()) })),
+      lanes: [0, 1, 2, 3].map((lane) => ({ lane: `lane ${lane}`, queued: wedged && lane === 1 ? 4096 : Math.round(storm ? 40 + 30 * this.chance() : 2 * this.chance()), wait_us: this.scene === "empty" ? null : wedged && lane === 1 ? 12e6 : Math.round(30 + 60 * this.chance()) })),
       peers: peers.map(({ name, state }) => ({ name, state })),
     });
   }

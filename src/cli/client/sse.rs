@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 /// The most bytes of one line, and of the data of one event.
 const MAX: usize = 4 << 20;
+/// The most bytes of an id, which every later event has a copy of.
+const MAX_ID: usize = 1 << 10;
 
 /// An event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,6 +68,9 @@ impl Decoder {
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
             "event" => self.kind = value.to_owned(),
+            "id" if value.len() > MAX_ID => {
+                return Err(format!("an id of an event is longer than {MAX_ID} bytes"));
+            }
             "id" if !value.contains('\0') => self.id = value.to_owned(),
             "data" => match &mut self.data {
                 None => self.data = Some(value.to_owned()),
@@ -122,6 +127,15 @@ mod tests {
             let (a, b) = STREAM.split_at(at);
             assert_eq!(all(&[a, b]), whole, "cut at {at}");
         }
+    }
+
+    #[test]
+    fn an_id_that_every_later_event_would_repeat_is_short() {
+        let mut decoder = Decoder::default();
+        let line = |bytes: usize| format!("id: {}\ndata\n\n", "x".repeat(bytes));
+        decoder.take(line(MAX_ID).as_bytes()).unwrap();
+        assert_eq!(decoder.next().unwrap().id.len(), MAX_ID);
+        assert!(decoder.take(line(MAX_ID + 1).as_bytes()).is_err());
     }
 
     #[test]

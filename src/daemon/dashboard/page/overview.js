@@ -126,7 +126,7 @@ class Overview {
     tiles.bytes.show(rate(flows.length > 0 ? flows.reduce((sum, f) => sum + f.per_s, 0) : sample.bytes_per_s ?? 0), plural(new Set(flows.map((f) => f.peer)).size, "peer"));
     const us = sample.abort_to_reusable_us;
     const some = us && us.p99 !== null && us.p99 !== undefined;
-    tiles.reuse.show(some ? micros(us.p99) : "–", some ? `99 %; median ${micros(us.p50)}` : "no abort yet");
+    tiles.reuse.show(some ? micros(us.p99) : "–", some ? `99 %; median ${micros(us.p50)}` : "no abort lately");
     const { samples, breaks } = known;
     charts.bytes.series = flowSeries(samples);
     const points = charts.bytes.series.some((s) => s.key === "others") ? samples.map(withOthers(charts.bytes.series)) : samples;

@@ -175,7 +175,7 @@ class RoomCard {
     this.steps = el("ol", { class: "steps", "aria-label": "State" });
     this.held = el("p", { class: "held" });
     this.facts = el("dl", { class: "facts" });
-    this.legs = new Table({ caption: "Legs", empty: "It has no leg yet: no peer was met.", key: (l) => `${l.peer} ${l.leg ?? ""}`, columns: [
+    this.legs = new Table({ caption: "Legs", empty: "None now: a leg comes with its claim, and goes when its memory is proven quiet.", key: (l) => `${l.peer} ${l.leg ?? ""}`, columns: [
       { label: "Peer", text: (l) => l.peer },
       { label: "State", text: (l) => l.state },
       { label: "Posted", kind: "n", text: (l) => bytes(l.posted_bytes) },

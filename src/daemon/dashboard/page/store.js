@@ -36,7 +36,7 @@ live.on("sample", (sample) => {
     point[`flow ${name}`] = (point[`flow ${name}`] ?? 0) + flow.per_s;
   }
   // A node that counts its bytes in one sum.
-  if (!sample.bytes?.length && sample.bytes_per_s !== undefined) point["flow all peers"] = sample.bytes_per_s ?? 0;
+  if (!Array.isArray(sample.bytes) && sample.bytes_per_s !== undefined) point["flow all peers"] = sample.bytes_per_s ?? 0;
   known.samples.push(point);
   const oldest = Date.now() - WINDOW - 5_000;
   while (known.samples.length > 0 && (known.samples[0].at < oldest || known.samples.length > 700)) known.samples.shift();
