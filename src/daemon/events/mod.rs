@@ -28,7 +28,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -61,6 +61,23 @@ struct EventsQuery {
     most_per_second: Option<u32>,
 }
 
+/// One event of the stream.
+#[derive(ToSchema)]
+#[allow(
+    dead_code,
+    reason = "only its schema is used: the feed writes the lines themselves"
+)]
+struct StreamedEvent {
+    /// `INCARNATION-SEQ`, for `Last-Event-ID`; a `sample` has none.
+    id: Option<String>,
+    /// `room`, `peer`, `sample` or `gap`.
+    event: Option<String>,
+    /// JSON.
+    data: Option<String>,
+    /// Milliseconds after which to connect again.
+    retry: Option<u64>,
+}
+
 /// Tells what happens, for as long as the client listens: `room` (a transition), `peer`, `sample` (each
 /// second, what a dashboard draws), and `gap` (events that were overwritten before they were read).
 #[utoipa::path(get, path = "/v1/events", tag = "events",
@@ -68,8 +85,8 @@ struct EventsQuery {
         EventsQuery,
         ("Last-Event-ID" = Option<String>, Header, description = "The last event that was read: goes on behind it."),
     ),
-    responses((status = 200, description = "Events, until the client or the daemon goes away.", body = String,
-        content_type = "text/event-stream")))]
+    responses((status = 200, description = "Events, until the client or the daemon goes away; this is each of them.",
+        body = StreamedEvent, content_type = "text/event-stream")))]
 async fn events(
     State(app): State<App>,
     Query(query): Query<EventsQuery>,

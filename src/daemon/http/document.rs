@@ -1,6 +1,13 @@
 //! The OpenAPI document: what the routes say of themselves, and what is true of all of them.
+//!
+//! ```text
+//!   #[utoipa::path] of each route ─▶ complete ─▶ to_json ─▶ GET /openapi.json
+//!                                      │            └ tagged objects that take no other field, in one piece
+//!                                      └ what any route may answer; the document's own route
+//! ```
 
 use super::Problem;
+use serde_json::{Map, Value, json};
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::{Content, InfoBuilder, OpenApi, Ref, RefOr, ResponseBuilder};
 use utoipa::{PartialSchema, ToSchema};
@@ -57,6 +64,59 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
         }
     }
     document
+}
+
+/// The document as it is served.
+pub(super) fn to_json(document: &OpenApi) -> Vec<u8> {
+    let mut value = serde_json::to_value(document).unwrap_or_default();
+    if let Some(Value::Object(schemas)) = value.pointer_mut("/components/schemas") {
+        let before = schemas.clone();
+        for schema in schemas.values_mut() {
+            in_one_piece(schema, &before);
+        }
+    }
+    serde_json::to_vec(&value).unwrap_or_default()
+}
+
+/// An object that takes no other field, and a tag beside it, are each right and match nothing together: the tag
+/// is the other field. The tag becomes a field of the object.
+fn in_one_piece(schema: &mut Value, all: &Map<String, Value>) {
+    let Some(Value::Array(branches)) = schema.get_mut("oneOf") else {
+        return;
+    };
+    for branch in branches {
+        if let Some([object, tag]) = branch["allOf"].as_array().map(Vec::as_slice)
+            && let Some(mut joined) = joined(object, tag, all)
+        {
+            if let Some(text) = branch.get("description") {
+                joined["description"] = text.clone();
+            }
+            *branch = joined;
+        }
+    }
+}
+
+/// The object with the tag's fields; none if it is not one that takes no other field.
+fn joined(object: &Value, tag: &Value, all: &Map<String, Value>) -> Option<Value> {
+    let name = object["$ref"].as_str();
+    let name = name.and_then(|name| name.strip_prefix("#/components/schemas/"));
+    let mut object = name.map_or(object, |name| &all[name]).clone();
+    if object.get("oneOf").is_some() {
+        in_one_piece(&mut object, all);
+        let branches = object["oneOf"].as_array()?.iter();
+        let branches: Option<Vec<Value>> = branches.map(|one| joined(one, tag, all)).collect();
+        return Some(json!({ "oneOf": branches? }));
+    }
+    if object.get("additionalProperties") != Some(&Value::Bool(false)) {
+        return None;
+    }
+    for (name, schema) in tag["properties"].as_object()? {
+        object["properties"][name] = schema.clone();
+        object["required"]
+            .as_array_mut()?
+            .push(name.as_str().into());
+    }
+    Some(object)
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {

@@ -29,9 +29,9 @@ pub(crate) use problem::Problem;
 use super::App;
 use super::config::{Config, Http, Listen};
 use crate::cli::exit::Failure;
-use axum::Router;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use guard::{Guard, Rate, Token};
 use listen::Serving;
 use std::sync::Arc;
@@ -39,6 +39,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 /// What a part brings along: its routes, with their entries in the OpenAPI document.
 pub(crate) type Routes = OpenApiRouter<App>;
@@ -123,20 +124,24 @@ fn routes() -> Routes {
         .merge(super::metrics::routes())
         .merge(super::recording::routes())
         .merge(super::dashboard::routes())
+        .routes(routes!(openapi))
+}
+
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", tag = "document", security(()),
+    responses((status = 200, description = "An OpenAPI 3.1 document of all routes.", body = Object)))]
+async fn openapi(Extension(document): Extension<Arc<[u8]>>) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (kind, document.to_vec()).into_response()
 }
 
 fn router(app: App, guard: Guard) -> Router {
     let (router, document) = routes().split_for_parts();
     app.requests().know(document.paths.paths.keys().cloned());
     let count = axum::middleware::from_fn_with_state(app.clone(), super::metrics::count);
-    let document = serde_json::to_vec(&document::complete(document)).unwrap_or_default();
-    let document: Arc<[u8]> = document.into();
-    let kind = [(header::CONTENT_TYPE, "application/json")];
+    let document: Arc<[u8]> = document::to_json(&document::complete(document)).into();
     router
-        .route(
-            "/openapi.json",
-            axum::routing::get(move || async move { (kind, document.to_vec()) }),
-        )
+        .layer(Extension(document))
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
         .layer(axum::middleware::from_fn_with_state(

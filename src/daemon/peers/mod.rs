@@ -30,7 +30,6 @@ pub(crate) struct PeerView {
     /// Which life of it.
     incarnation: String,
     /// Whether there is a session.
-    #[schema(inline)]
     state: PeerStateName,
     /// Why not.
     why: Option<String>,
