@@ -188,7 +188,7 @@ fn a_request_that_cannot_be_is_a_problem_that_says_why_and_opens_nothing() {
         (with("pages", json!(u32::MAX)), 422, "pages"),
         (
             with("page_bytes", json!(1_u64 << 50)),
-            507,
+            503,
             "there is no room",
         ),
         (with("colour", json!("red")), 422, "colour"),

@@ -305,7 +305,7 @@ pub(super) fn refused(error: &PoolError) -> Problem {
 
 fn no_room(detail: String) -> Problem {
     Problem::new(
-        StatusCode::INSUFFICIENT_STORAGE,
+        StatusCode::SERVICE_UNAVAILABLE,
         "no-room",
         "There is not as much memory",
         detail,
