@@ -1,9 +1,8 @@
 //! `GET /v1/recording`.
 
 use crate::daemon::App;
-use crate::daemon::http::{Problem, Routes};
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use crate::daemon::http::{Problem, Query, Routes};
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use kvroom::record::{Entry, Records};
@@ -22,6 +21,7 @@ const AT_ONCE: usize = 4_096;
 
 /// Which entries.
 #[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RecordingQuery {
     /// From this number on; from the oldest one there is, if not given. The answer's header
@@ -56,16 +56,8 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn recording(
     State(app): State<App>,
-    query: Result<Query<RecordingQuery>, QueryRejection>,
+    Query(query): Query<RecordingQuery>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(|error| {
-        Problem::new(
-            axum::http::StatusCode::BAD_REQUEST,
-            "unreadable",
-            "The request cannot be read",
-            format!("the query: {}", error.body_text()),
-        )
-    })?;
     let limit = query.limit.unwrap_or(USUALLY);
     if !(1..=MOST).contains(&limit) {
         return Err(Problem::new(
