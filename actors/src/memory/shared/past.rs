@@ -246,7 +246,8 @@ impl Attachment {
         });
         match made {
             Ok(memory) => {
-                memory.beside().add(self, entry);
+                memory.hold_new();
+                memory.beside().add(self, entry)?;
                 Ok(memory)
             }
             Err(why) => {
