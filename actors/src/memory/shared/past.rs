@@ -71,7 +71,7 @@ impl Beside {
         self.0.list()
     }
 
-    fn add(&self, to: &Arc<Attachment>, entry: TableEntry) {
+    fn add(&self, to: &Arc<Attachment>, entry: TableEntry) -> Result<(), SharedError> {
         let mut noted = to.noted();
         let Some(tables) = &mut *noted else {
             to.companion.remove_table(&entry);
@@ -81,6 +81,7 @@ impl Beside {
         tables.push(Arc::downgrade(&self.0));
         // With the guard: whoever lets go of the pool finds it in both lists, or in none.
         self.list().push((Arc::clone(to), entry));
+        Ok(())
     }
 
     fn has(&self, pool: &Arc<Attachment>) -> bool {
@@ -185,6 +186,14 @@ impl Attachment {
         let mut pages: Vec<_> = past.pages().collect();
         pages.sort_unstable_by_key(|q| q.page);
         pages
+    }
+
+    /// How many those are. One load.
+    pub(crate) fn waiting(&self) -> usize {
+        if !self.companion.is_mapped() {
+            return 0;
+        }
+        self.waiting.load(Ordering::Acquire)
     }
 
     /// Frees the pages of former lives that nobody can write any more; how many that were.
