@@ -216,6 +216,47 @@ fn a_request_that_cannot_be_is_a_problem_that_says_why_and_opens_nothing() {
 }
 
 #[test]
+fn one_memory_is_one_pool_by_whatever_name_or_descriptor_and_in_whichever_daemon() {
+    let (one, two) = (Node::start("memory", "one"), Node::start("memory", "two"));
+    let pid = one.daemon.pid();
+    let made = one.register(&kv("kv"));
+    let path = PathBuf::from(made["path"].as_str().unwrap());
+    let link = path.with_file_name(format!("link-{}", std::process::id()));
+    std::fs::hard_link(&path, &link).unwrap();
+    let folder = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let mine = folder.flatten().find(|fd| {
+        std::fs::read_link(fd.path())
+            .is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:kvroom"))
+    });
+    let mut memories = vec![json!({"path": link})];
+    // The memory of its canary's pool, say: whichever the daemon made for itself.
+    if let Some(fd) = mine {
+        let fd: u32 = fd.file_name().to_str().unwrap().parse().unwrap();
+        memories.push(json!({"pid": pid, "fd": fd}));
+    }
+    for memory in memories {
+        for node in [&one, &two] {
+            let mut body = kv("again");
+            body["page_bytes"] = json!(8);
+            body["memory"] = memory.clone();
+            let refused = node.daemon.post("/v1/pools", &body);
+            assert_eq!(refused.status, 409, "{memory}: {}", refused.text());
+            assert_eq!(refused.json()["code"], "pool-attached");
+            let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+            assert!(detail.contains(&format!("process {pid}")), "{detail}");
+        }
+    }
+    let gone = one.daemon.delete("/v1/pools/kv?wait=30s");
+    assert_eq!((gone.status, &gone.json()["state"]), (200, &json!("gone")));
+    let mut body = kv("again");
+    body["memory"] = json!({"path": link});
+    two.register(&body);
+    let gone = two.daemon.delete("/v1/pools/again?wait=30s");
+    assert_eq!(gone.status, 200, "{}", gone.text());
+    std::fs::remove_file(&link).unwrap();
+}
+
+#[test]
 fn an_owner_that_is_killed_ends_its_rooms_and_its_pool_goes_when_the_pages_are_back() {
     let (prefill, decode) = (Node::start("owner", "p"), Node::start("owner", "d"));
     let mut engine = Engine::start();

@@ -9,6 +9,8 @@
 //! - Whoever gets the descriptor may write all of the pool: give it to peers that are trusted with it.
 //! - All of the memory is allocated when the pool is made; an owned pool's is when it is touched.
 //! - It is not mapped in a child of fork: there leases are refused.
+//! - One piece of memory is one pool: it is locked itself, so that neither a second name of its file nor a
+//!   second descriptor makes another pool of it, in this process or in any.
 //! - A pool in a file outlives the runtime: the next one finds which pages were lent to whom, and
 //!   keeps those that may still be written from everybody.
 #![allow(unsafe_code)] // An unsafe constructor: what a caller's file needs is the caller's promise.
@@ -16,13 +18,13 @@
 use super::pool::{Pool, PoolError, bytes_of};
 use super::shared::{
     Attachment, Backing, FileOptions, ProcessId, Quarantined, SharedError, SharedMemory,
-    SharedOptions, open_pool,
+    SharedOptions, name_of, open_pool,
 };
 use super::shared_table::{Lending, TableMemory};
 use super::target::Target;
 use crate::ids::ClaimNo;
 use kvroom_kernels::layout::PoolLayout;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -120,7 +122,9 @@ impl Pool {
         options: &FileOptions,
     ) -> Result<Pool, PoolError> {
         Pool::attached(layout, path, false, |bytes| {
-            Ok((open_pool(path, bytes, options)?, Backing::File))
+            let memory = open_pool(path, bytes, options)?;
+            memory.hold(path)?;
+            Ok((memory, Backing::File))
         })
     }
 
@@ -137,16 +141,23 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`PoolError::BadLayout`]; [`PoolError::Shared`]: as for [`Pool::from_file`]; or the memory is not
+    /// [`PoolError::BadLayout`]; [`PoolError::Shared`]: as for [`Pool::from_file`], so also if the memory
+    /// is a pool already by another name or descriptor, or serves a node as something else; or it is not
     /// sealed against shrinking.
     pub fn of_others(layout: PoolLayout, memory: OthersMemory<'_>) -> Result<Pool, PoolError> {
         match memory {
             OthersMemory::File { path, options } => Pool::attached(layout, path, true, |bytes| {
-                Ok((open_pool(path, bytes, options)?, Backing::File))
+                let memory = open_pool(path, bytes, options)?;
+                memory.hold(path)?;
+                Ok((memory, Backing::File))
             }),
             OthersMemory::Sealed { memory, beside } => {
                 Pool::attached(layout, beside, true, |bytes| {
+                    let name = name_of(memory.as_fd());
                     let memory = SharedMemory::receive(memory, bytes)?;
+                    memory.hold(Path::new(&name))?;
+                    // Whoever made it may have left it sparse: what it lacks is charged here and now.
+                    memory.allocate(&name)?;
                     let huge = memory.is_huge();
                     Ok((memory, Backing::Memfd { huge }))
                 })
@@ -178,7 +189,7 @@ impl Pool {
         }
     }
 
-    /// Lets go of the files beside a pool that is over, so that its memory can be a pool again at once,
+    /// Lets go of the memory and the files beside a pool that is over, so that its memory can be a pool again at once,
     /// here or in another process, while sessions that could write into it go on. True if that is done;
     /// false as long as it is not retired or pages of it are leased. Needed for pools that outlive this
     /// process only; true for others.
@@ -190,6 +201,9 @@ impl Pool {
         if let Some(attachment) = self.memory().attachment() {
             attachment.part();
         }
+        if let Some(memory) = self.shared_memory() {
+            memory.release();
+        }
         true
     }
 
@@ -199,6 +213,11 @@ impl Pool {
         self.memory()
             .attachment()
             .map_or_else(Vec::new, |a| a.quarantined())
+    }
+
+    /// How many pages [`Pool::quarantined`] lists, without making the list: one load.
+    pub fn quarantined_pages(&self) -> usize {
+        self.memory().attachment().map_or(0, |a| a.waiting())
     }
 
     /// Frees the pages of [`Pool::quarantined`] that nobody can write any more; how many those were. A

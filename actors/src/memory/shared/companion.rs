@@ -133,6 +133,8 @@ impl Companion {
 
     /// Lets others attach from now on; they find this runtime.
     pub(super) fn attached(&self) -> Result<(), SharedError> {
+        // It is nobody's pool itself.
+        self.memory.hold(&self.path)?;
         self.lock(ATTACHING, false).map(drop)
     }
 

@@ -74,10 +74,10 @@ pub enum SharedError {
         /// The system's answer.
         errno: Errno,
     },
-    /// Another runtime has the file as its pool.
+    /// A runtime has the memory already, by this name or another one: as a pool, or for something else.
     #[error(
-        "{} is a pool of process {pid}, which is alive: stop it, or drop its pool, before another attaches",
-        path.display()
+        "{} is in use by {}, perhaps by another name or descriptor: stop it, or drop its pool, before another attaches",
+        path.display(), who(*pid)
     )]
     Attached {
         /// The file.
@@ -93,6 +93,14 @@ pub enum SharedError {
         /// What is wrong, and what to do.
         why: String,
     },
+}
+
+fn who(pid: u32) -> String {
+    match pid {
+        0 => "a process that cannot be named from here".into(),
+        pid if pid == std::process::id() => format!("process {pid}, which is this one"),
+        pid => format!("process {pid}, which is alive"),
+    }
 }
 
 impl SharedError {

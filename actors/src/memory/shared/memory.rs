@@ -9,9 +9,12 @@
 //! - All of it is allocated before anybody uses it: too little memory is an error here and now, and
 //!   no SIGBUS later. A memfd cannot shrink afterwards, whoever has its descriptor.
 //! - A file cannot be sealed. Who makes one a pool answers for nobody truncating it.
+//! - What is made here is held by this process: no other, nor this one, makes a pool of it by another name.
 //! - It is unmapped when the last owner is gone, and never in a child of fork, where it is not mapped.
 
 use super::error::SharedError;
+use super::file;
+use super::hold::{HeldBy, Hold};
 use super::map::{HUGE_PAGE, Mapping};
 use super::past::{self, Beside};
 use super::sys::{self, Filesystem};
@@ -20,8 +23,10 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What is allocated by one call, so that a signal does not make the call begin again for ever.
@@ -39,6 +44,8 @@ pub(crate) struct SharedMemory {
     huge: bool,
     /// Where it is recorded, if it outlives this process.
     beside: Beside,
+    /// What keeps everybody else from making a pool of it.
+    hold: Mutex<Option<Hold>>,
 }
 
 impl SharedMemory {
@@ -69,6 +76,7 @@ impl SharedMemory {
         memory
             .allocate_and_seal(bytes)
             .map_err(|(call, e)| SharedError::of(&what, bytes as u64, call, e))?;
+        memory.hold_new();
         Ok(memory)
     }
 
@@ -115,6 +123,68 @@ impl SharedMemory {
         check_node(options.numa_node)?;
         SharedMemory::place(file, bytes, bytes, options.numa_node)
             .map_err(|(call, e)| SharedError::of(what, bytes as u64, call, e))
+    }
+
+    /// A sealed memfd of which nothing is allocated, as an engine may have made it.
+    #[cfg(test)]
+    pub(crate) fn sparse(name: &str, bytes: u64) -> OwnedFd {
+        let file = File::from(memfd(name, 0).unwrap());
+        file.set_len(bytes).unwrap();
+        sys::seal(file.as_fd()).unwrap();
+        file.into()
+    }
+
+    /// Has this process be the only one that makes something of this memory, until it is released or
+    /// goes. `path` is for the error.
+    ///
+    /// # Errors
+    ///
+    /// [`SharedError::Attached`] with the process that has it, by whatever name: this one, too.
+    pub(crate) fn hold(&self, path: &Path) -> Result<(), SharedError> {
+        let what = || path.display().to_string();
+        match Hold::take(self.fd()).map_err(|e| SharedError::of(&what(), 0, "lock", e))? {
+            Ok(hold) => {
+                *self.held() = Some(hold);
+                Ok(())
+            }
+            Err(HeldBy(pid)) => Err(SharedError::Attached {
+                path: path.to_owned(),
+                pid,
+            }),
+        }
+    }
+
+    /// Lets others make a pool of it, though it is mapped here still.
+    pub(crate) fn release(&self) {
+        // In a child of fork the lock is the parent's.
+        if self.is_mapped()
+            && let Some(hold) = self.held().take()
+        {
+            hold.release();
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Hold>> {
+        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`SharedMemory::hold`], of memory that nobody else can have yet. Where the system has no such
+    /// locks it is not held, and nobody can make a pool of it either: that needs the lock.
+    pub(super) fn hold_new(&self) {
+        if let Ok(Ok(hold)) = Hold::take(self.fd()) {
+            *self.held() = Some(hold);
+        }
+    }
+
+    /// Has all of it be there, should its maker have left holes. What it holds stays.
+    ///
+    /// # Errors
+    ///
+    /// [`SharedError::NoRoom`] with the size if there is not as much.
+    pub(crate) fn allocate(&self, what: &str) -> Result<(), SharedError> {
+        let fd = self.fd().try_clone_to_owned();
+        let file = File::from(fd.map_err(|e| SharedError::of(what, 0, "dup", e))?);
+        file::allocate(&file, what, self.len as u64)
     }
 
     /// Where it is recorded as a gate table.
@@ -203,6 +273,7 @@ impl SharedMemory {
         let fd = memfd(what, sys::HUGETLB).ok()?;
         let mut memory = SharedMemory::place(fd, bytes, bytes, options.numa_node).ok()?;
         memory.allocate_and_seal(bytes).ok()?;
+        memory.hold_new();
         memory.huge = true;
         Some(memory)
     }
@@ -228,6 +299,7 @@ impl SharedMemory {
             len: bytes,
             huge: false,
             beside: Beside::default(),
+            hold: Mutex::default(),
         })
     }
 
@@ -272,6 +344,7 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
+        self.release();
         if self.is_mapped() {
             let recorded = self.beside.take();
             if !recorded.is_empty() {
@@ -346,7 +419,7 @@ fn field_of(info: &str, name: &str) -> Option<u64> {
 }
 
 /// What a descriptor is of, for errors.
-fn name_of(fd: BorrowedFd<'_>) -> String {
+pub(crate) fn name_of(fd: BorrowedFd<'_>) -> String {
     use std::os::fd::AsRawFd;
     fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).map_or_else(
         |_| "the memory".into(),

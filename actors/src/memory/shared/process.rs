@@ -263,6 +263,11 @@ fn namespace() -> io::Result<u64> {
     Ok(pid << 32 | number("time")?.unwrap_or(0))
 }
 
+/// The number of this process's namespace of processes.
+pub(super) fn pid_namespace() -> io::Result<u32> {
+    Ok((namespace()? >> 32) as u32)
+}
+
 /// Fails if /proc is that of another namespace: numbers of processes mean others there.
 pub(crate) fn proc_shows_this_namespace() -> io::Result<()> {
     shows(&fs::read_to_string("/proc/self/stat")?, std::process::id())

@@ -6,6 +6,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -150,6 +151,29 @@ fn ready(fd: BorrowedFd<'_>, events: libc::c_short) -> io::Result<bool> {
             Ok(_) => return Ok(poll.revents & events != 0),
         }
     }
+}
+
+/// The same file by an open file of its own, to read and to write.
+pub(super) fn reopen(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true).write(true);
+    Ok(options.open(path)?.into())
+}
+
+/// The first byte of a lock that another open file has in this range: of one of them.
+pub(super) fn locked_in(fd: BorrowedFd<'_>, range: Range<u64>) -> io::Result<Option<u64>> {
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: long(range.start)?,
+        l_len: long(range.end.saturating_sub(range.start))?,
+        l_pid: 0,
+    };
+    // SAFETY: the pointer is to a `flock` that outlives the call.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) })?;
+    let locked = libc::c_int::from(lock.l_type) != libc::F_UNLCK;
+    Ok(locked.then_some((lock.l_start as u64).max(range.start)))
 }
 
 /// Locks the byte at `at` for this open file, or unlocks it; false if another open file has it.

@@ -234,6 +234,16 @@ fn one_runtime_at_a_time_has_the_pool() {
         taken.to_string().contains(&format!("process {pid}")),
         "{taken}"
     );
+    let path_in_full = path.canonicalize().unwrap();
+    let beside = super::one_memory::attach(&path).unwrap_err();
+    assert_eq!(
+        beside,
+        SharedError::Attached {
+            path: path_in_full,
+            pid
+        },
+        "the companion says so too"
+    );
     drop(lease);
     from_file(&path).unwrap();
 }

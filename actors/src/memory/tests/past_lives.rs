@@ -18,7 +18,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 const CLAIM: ClaimNo = ClaimNo(9);
 
-fn from_file(path: &Path) -> Result<Pool, PoolError> {
+pub(super) fn from_file(path: &Path) -> Result<Pool, PoolError> {
     let options = FileOptions {
         create: true,
         ..FileOptions::default()
@@ -28,14 +28,14 @@ fn from_file(path: &Path) -> Result<Pool, PoolError> {
 }
 
 /// A process of its own; it goes with this.
-struct Other {
+pub(super) struct Other {
     child: Child,
     says: BufReader<ChildStdout>,
     told: ChildStdin,
 }
 
 impl Other {
-    fn start(role: &str, path: &Path, more: &str) -> Other {
+    pub(super) fn start(role: &str, path: &Path, more: &str) -> Other {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "memory::tests::past_lives::another_process"])
             .args(["--ignored", "--nocapture"])
@@ -53,13 +53,13 @@ impl Other {
         }
     }
 
-    fn pid(&self) -> u32 {
+    pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Waits until it says this.
     #[track_caller]
-    fn expect(&mut self, word: &str) {
+    pub(super) fn expect(&mut self, word: &str) {
         let mut line = String::new();
         loop {
             line.clear();
@@ -79,13 +79,13 @@ impl Other {
         self.told.write_all(b"\n").unwrap();
     }
 
-    fn signal(&self, signal: libc::c_int) {
+    pub(super) fn signal(&self, signal: libc::c_int) {
         // SAFETY: takes no pointers; the process is a child that was not waited for, so the number
         // is still its.
         assert_eq!(unsafe { libc::kill(self.pid() as libc::pid_t, signal) }, 0);
     }
 
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -348,15 +348,15 @@ fn a_life_that_is_alive_keeps_the_pool_whatever_boot_it_is_said_to_be_of() {
         .unwrap();
     // Where the header names the boot of the attached runtime.
     companion.write_all_at(&[7; 16], 10 * 8).unwrap();
-    let taken = from_file(&path).unwrap_err();
+    // The companion cannot say who it is; the memory itself can.
+    let taken = super::one_memory::attach(&path).unwrap_err();
     assert!(
-        matches!(
-            &taken,
-            PoolError::Shared {
-                why: SharedError::Attached { pid: 0, .. },
-                ..
-            }
-        ),
+        matches!(&taken, SharedError::Attached { pid: 0, .. }),
+        "{taken}"
+    );
+    let (taken, alive) = (from_file(&path).unwrap_err(), life.pid());
+    assert!(
+        matches!(&taken, PoolError::Shared { why: SharedError::Attached { pid, .. }, .. } if *pid == alive),
         "{taken}"
     );
     life.kill();
