@@ -124,6 +124,23 @@ fn a_transfer_between_two_daemons_is_done_over_http_alone() {
         json!({"tokens": [0, 32], "layers": [0, 2], "pool": "kv", "pages": 2})
     );
     prefill.post("/v1/rooms/42/chunks", &chunk).expect(200);
+    // Both sides tell what has moved on their legs.
+    let moved = LAYERS * 2 * PAGE_BYTES;
+    let leg = |side: &Daemon| {
+        let room = side.until("/v1/rooms/42", |answer| {
+            answer.json()["legs"][0]["written_bytes"] == moved
+        });
+        room.json()["legs"][0].clone()
+    };
+    let (sent, received) = (leg(&prefill), leg(&decode));
+    assert_eq!(
+        (&sent["peer"], &sent["posted_bytes"]),
+        (&json!("decode"), &json!(moved))
+    );
+    assert_eq!(
+        (&received["peer"], &received["posted_bytes"]),
+        (&json!("prefill"), &Value::Null)
+    );
     let rest = json!({"attempt": 0, "tokens": [32, 48], "pool": "kv", "pages": [2]});
     prefill.post("/v1/rooms/42/chunks", &rest).expect(202);
     prefill
@@ -147,6 +164,10 @@ fn a_transfer_between_two_daemons_is_done_over_http_alone() {
         assert!(!room["proofs"].as_array().unwrap().is_empty(), "{room}");
         assert_eq!(room["pool_pages"], json!([]));
     }
+    // To finish it again does nothing, and with another total contradicts, after its end too.
+    let finish = |total: u64| prefill.post("/v1/rooms/42/finish", &json!({"total": total}));
+    assert_eq!(finish(48).expect(200)["outcome"], json!({"end": "done"}));
+    finish(32).expect_problem(409, "room-finished");
     let bytes = LAYERS * 3 * PAGE_BYTES;
     assert_eq!(decode.get("/v1/rooms/42").json()["landed"]["bytes"], bytes);
     for (page, value) in [(3, 7), (5, 8), (9, 9)] {
@@ -639,4 +660,131 @@ fn peers_the_node_and_claims_that_wait_are_shown() {
         .expect_problem(404, "no-such-peer");
     let room = decode.get("/v1/rooms/77?wait=30s").expect(200);
     assert_eq!(room["outcome"]["code"], "SessionLost");
+}
+
+#[test]
+fn peers_are_other_nodes_and_not_those_of_the_canaries() {
+    let (prefill, decode) = pair();
+    for (side, other) in [(&prefill, "decode"), (&decode, "prefill")] {
+        // Canaries have run: their small nodes are peers of the node.
+        side.until("/readyz", |answer| answer.status == 200);
+        let peers = side.get("/v1/peers").expect(200);
+        let names: Vec<&Value> = peers["peers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|p| &p["name"])
+            .collect();
+        assert_eq!(names, [&json!(other)]);
+        assert_eq!(peers["peers"][0]["quarantined_pages"], 0);
+        let canary = format!(
+            "/v1/peers/{}-canary-local",
+            side.ready["name"].as_str().unwrap()
+        );
+        side.delete(&canary).expect_problem(404, "no-such-peer");
+    }
+    decode
+        .post(
+            "/v1/rooms",
+            &json!({"role": "receive", "id": 1, "from": ["prefill"]}),
+        )
+        .expect(201);
+    decode
+        .post("/v1/rooms", &json!({"role": "send", "id": 2}))
+        .expect(201);
+    for (query, ids) in [
+        ("peer=prefill", vec!["1"]),
+        ("peer=prefill&role=send", vec![]),
+        ("role=receive", vec!["1"]),
+        ("role=send&state=registered", vec!["2"]),
+    ] {
+        let list = decode.get(&format!("/v1/rooms?{query}")).expect(200);
+        let found = list["rooms"].as_array().unwrap().iter();
+        let found: Vec<&str> = found.map(|r| r["id"].as_str().unwrap()).collect();
+        assert_eq!(found, ids, "{query}");
+    }
+}
+
+#[test]
+fn a_limit_that_is_reached_is_named_with_when_to_try_again() {
+    let daemon = Daemon::start(&["--limits-chunks-in-flight", "1", "--health-canary", "false"]);
+    let _pool = register(&daemon);
+    daemon
+        .post("/v1/rooms", &json!({"role": "send", "id": 1}))
+        .expect(201);
+    let chunk = |n: u64| json!({"tokens": [16 * n, 16 * n + 16], "pool": "kv", "pages": [n]});
+    // Nobody receives: the first chunk stays in the room's window.
+    daemon.post("/v1/rooms/1/chunks", &chunk(0)).expect(202);
+    let full = daemon.post("/v1/rooms/1/chunks", &chunk(1));
+    full.expect_problem(429, "window-full");
+    assert_eq!(full.json()["limit"], "limits.chunks_in_flight");
+    assert_eq!(full.header("retry-after"), Some("1"));
+    // The same chunk again is no second one.
+    daemon.post("/v1/rooms/1/chunks", &chunk(0)).expect(200);
+
+    let daemon = Daemon::start(&["--limits-rooms", "1", "--health-canary", "false"]);
+    daemon
+        .post("/v1/rooms", &json!({"role": "send", "id": 1}))
+        .expect(201);
+    let full = daemon.post("/v1/rooms", &json!({"role": "send", "id": 2}));
+    full.expect_problem(503, "limit-reached");
+    assert_eq!(full.json()["limit"], "limits.rooms");
+    assert_eq!(full.header("retry-after"), Some("1"));
+    daemon.delete("/v1/rooms/1").expect(202);
+    daemon.get("/v1/rooms/1?wait=30s&for=released").expect(200);
+    daemon
+        .post("/v1/rooms", &json!({"role": "send", "id": 2}))
+        .expect(201);
+}
+
+#[test]
+fn a_sample_tells_what_moved_what_waits_and_how_long_aborts_took() {
+    let (prefill, decode) = pair();
+    let _pools = (register(&prefill), register(&decode));
+    let mut samples = decode.events("/v1/events?types=sample", None);
+    let first = samples.until(|event| event.event == "sample").data;
+    let lanes = first["lanes"].as_array().unwrap();
+    let named = |name: &str| {
+        lanes
+            .iter()
+            .any(|l| l["lane"] == name && l["queued"].is_u64())
+    };
+    assert!(named("lane 0") && named("shard 0"), "{first}");
+    assert_eq!(first["peers"][0]["name"], "prefill", "{first}");
+    assert_eq!(
+        first["peers"].as_array().unwrap().len(),
+        1,
+        "canaries are not shown: {first}"
+    );
+
+    decode.post("/v1/rooms", &receive(1, &[0, 1])).expect(201);
+    prefill
+        .post("/v1/rooms", &json!({"role": "send", "id": 1}))
+        .expect(201);
+    let chunk = json!({"tokens": [0, 32], "pool": "kv", "pages": [0, 1]});
+    prefill.post("/v1/rooms/1/chunks", &chunk).expect(202);
+    prefill
+        .post("/v1/rooms/1/finish", &json!({"total": 32}))
+        .expect(202);
+    decode.get("/v1/rooms/1?wait=30s&for=released").expect(200);
+    let moved = |flow: &Value| {
+        (&flow["peer"], &flow["direction"]) == (&json!("prefill"), &json!("received"))
+            && flow["per_s"].as_u64().is_some_and(|n| n > 0)
+            && ["shm", "tcp"].contains(&flow["fabric"].as_str().unwrap())
+    };
+    let sample = samples
+        .until(|event| event.data["bytes"].as_array().unwrap().iter().any(moved))
+        .data;
+    assert!(
+        sample["bytes_per_s"].as_u64().is_some_and(|n| n > 0),
+        "{sample}"
+    );
+
+    decode.post("/v1/rooms", &receive(2, &[0, 1])).expect(201);
+    decode.delete("/v1/rooms/2").expect(202);
+    let shares = ["p50", "p90", "p99"];
+    samples.until(|event| {
+        let took = &event.data["abort_to_reusable_us"];
+        shares.iter().all(|share| took[*share].is_u64())
+    });
 }

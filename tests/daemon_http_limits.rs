@@ -76,9 +76,6 @@ fn what_is_no_request_for_it_gets_a_clear_4xx_and_the_rooms_do_not_notice() {
     let json = Some("application/json");
     send("GET", "/nothing", None, b"").expect_problem(404, "no-such-route");
     send("GET", "/v1/rooms/1/nothing", None, b"").expect_problem(404, "no-such-route");
-    let wrong = send("PUT", "/v1/rooms", json, b"{}");
-    wrong.expect_problem(405, "no-such-method");
-    assert!(wrong.header("allow").unwrap().contains("POST"), "{wrong:?}");
     for id in [
         "99999999999999999999999",
         "-1",
@@ -96,7 +93,36 @@ fn what_is_no_request_for_it_gets_a_clear_4xx_and_the_rooms_do_not_notice() {
     send("GET", "/v1/rooms/1?attempt=4294967296", None, b"")
         .expect_problem(400, "unreadable-request");
     send("POST", "/v1/rooms", None, b"{}").expect_problem(415, "not-json");
-    send("POST", "/v1/rooms", Some("text/plain"), b"{}").expect_problem(415, "not-json");
+    for path in [
+        "/v1/rooms",
+        "/v1/pools",
+        "/v1/peers",
+        "/v1/aborts",
+        "/v1/batch",
+    ] {
+        send("POST", path, Some("text/plain"), b"{}").expect_problem(415, "not-json");
+        send("POST", path, json, b"{").expect_problem(400, "unreadable-request");
+        send("POST", path, json, b"{\"no\":1}").expect_problem(422, "unusable-request");
+    }
+    for (method, path, allowed) in [
+        ("DELETE", "/v1/rooms", "GET,HEAD,POST"),
+        ("POST", "/v1/rooms/1", "DELETE,GET,HEAD"),
+        ("GET", "/v1/rooms/1/chunks", "POST"),
+        ("GET", "/v1/batch", "POST"),
+        ("POST", "/v1/events", "GET,HEAD"),
+        ("PUT", "/v1/pools/x", "DELETE,GET,HEAD"),
+    ] {
+        let wrong = send(method, path, json, b"{}");
+        wrong.expect_problem(405, "no-such-method");
+        let mut allow: Vec<&str> = wrong
+            .header("allow")
+            .unwrap()
+            .split(',')
+            .map(str::trim)
+            .collect();
+        allow.sort_unstable();
+        assert_eq!(allow.join(","), allowed, "{method} {path}");
+    }
     send("POST", "/v1/rooms", json, b"").expect_problem(400, "unreadable-request");
     send("POST", "/v1/rooms", json, b"{\"role\":").expect_problem(400, "unreadable-request");
     send("POST", "/v1/rooms", json, b"\xff\xfe").expect_problem(400, "unreadable-request");
@@ -184,6 +210,67 @@ fn a_flood_of_requests_is_refused_by_the_rate_and_probes_are_not() {
 }
 
 #[test]
+fn more_requests_at_once_than_may_be_are_refused_by_the_limits_name_and_those_that_wait_are_not() {
+    let daemon = Daemon::start(&[
+        "--http-max-concurrent",
+        "1",
+        "--http-long-poll-max",
+        "300ms",
+    ]);
+    daemon
+        .post("/v1/rooms", &json!({"role": "send", "id": 1}))
+        .expect(201);
+    // A poll waits by its own wish, and no longer than the daemon lets it.
+    let start = Instant::now();
+    let mut waiting = connect(daemon.http);
+    let ask = "GET /v1/rooms/1?wait=3600s HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    waiting.write_all(ask.as_bytes()).unwrap();
+    daemon.get("/v1/node").expect(200);
+    let answer = read_answer(&mut BufReader::new(waiting)).unwrap();
+    assert_eq!(answer.expect(200)["outcome"], Value::Null);
+    let took = start.elapsed();
+    assert!(
+        took >= Duration::from_millis(300) && took < PATIENCE,
+        "{took:?}"
+    );
+
+    // One that has not sent its body is being done, unless another one was in its place.
+    let body = r#"{"role":"send","id":2}"#;
+    let length = body.len();
+    let head = format!(
+        "POST /v1/rooms HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    let start = Instant::now();
+    let (mut slow, refused) = loop {
+        assert!(start.elapsed() < PATIENCE, "nothing is refused");
+        let mut slow = connect(daemon.http);
+        slow.write_all(head.as_bytes()).unwrap();
+        let wait = Duration::from_millis(20);
+        slow.set_read_timeout(Some(wait)).unwrap();
+        if slow.read(&mut [0; 1]).is_ok() {
+            continue;
+        }
+        let answer = daemon.get("/v1/node");
+        if answer.status != 200 {
+            break (slow, answer);
+        }
+    };
+    slow.set_read_timeout(Some(PATIENCE)).unwrap();
+    let why = refused.expect_problem(503, "limit-reached");
+    assert!(why.contains("1 requests are being done"), "{why}");
+    assert_eq!(refused.json()["limit"], "http.max_concurrent");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_ne!(
+        daemon.get("/livez").json()["code"],
+        "limit-reached",
+        "probes are not refused"
+    );
+    slow.write_all(body.as_bytes()).unwrap();
+    read_answer(&mut BufReader::new(slow)).unwrap().expect(201);
+    daemon.get("/v1/node").expect(200);
+}
+
+#[test]
 fn connections_over_the_limit_wait_until_another_one_is_closed() {
     let daemon = Daemon::start(&["--http-max-connections", "2"]);
     let (one, two) = (connect(daemon.http), connect(daemon.http));
@@ -253,6 +340,7 @@ fn with_a_token_only_who_bears_it_is_served_and_no_log_line_has_it() {
     let (status, _) = daemon.stop();
     assert!(status.success());
     let text = std::fs::read_to_string(&log).unwrap();
+    assert!(text.contains("/v1/node"), "requests are in the log: {text}");
     assert!(!text.contains("horse"), "the token is in a log line");
 
     let short = folder.file("short", "abc");
@@ -270,38 +358,58 @@ fn with_a_token_only_who_bears_it_is_served_and_no_log_line_has_it() {
 
 #[test]
 fn tls_is_served_and_strangers_without_a_certificate_are_not() {
-    if !openssl(&["version"], None) {
+    if !openssl(&["version"]) {
         assert!(skipped("there is no openssl command"));
         return;
     }
     let folder = Folder::new();
     let path = |name: &str| folder.0.join(name).to_str().unwrap().to_owned();
-    for name in ["server", "client", "stranger"] {
-        let made = openssl(
-            &[
-                "req",
-                "-x509",
-                "-newkey",
-                "ec",
-                "-pkeyopt",
-                "ec_paramgen_curve:P-256",
-                "-nodes",
-                "-days",
-                "2",
-                "-subj",
-                "/CN=localhost",
-                "-addext",
-                "subjectAltName=DNS:localhost,IP:127.0.0.1",
-                "-keyout",
-                &path(&format!("{name}.key")),
-                "-out",
-                &path(&format!("{name}.crt")),
-            ],
-            None,
+    // Two authorities; the daemon and a client have certificates of one, a stranger of the other.
+    for authority in ["ca", "others"] {
+        let (key, cert) = (
+            path(&format!("{authority}.key")),
+            path(&format!("{authority}.crt")),
         );
-        assert!(made, "openssl cannot make a certificate");
+        let name = format!("/CN=kvroom test {authority}");
+        let more = [
+            "-x509", "-days", "2", "-subj", &name, "-keyout", &key, "-out", &cert,
+        ];
+        assert!(
+            openssl(&[&NEW_KEY[..], &more].concat()),
+            "openssl makes no authority"
+        );
     }
-    let (cert, key) = (path("server.crt"), path("server.key"));
+    folder.file(
+        "leaf",
+        "basicConstraints=critical,CA:FALSE\nsubjectAltName=DNS:localhost,IP:127.0.0.1\n",
+    );
+    for (name, authority) in [("server", "ca"), ("client", "ca"), ("stranger", "others")] {
+        let (key, request) = (path(&format!("{name}.key")), path(&format!("{name}.csr")));
+        let more = ["-subj", "/CN=localhost", "-keyout", &key, "-out", &request];
+        assert!(
+            openssl(&[&NEW_KEY[..], &more].concat()),
+            "openssl makes no request"
+        );
+        let sign = openssl(&[
+            "x509",
+            "-req",
+            "-days",
+            "2",
+            "-in",
+            &request,
+            "-CA",
+            &path(&format!("{authority}.crt")),
+            "-CAkey",
+            &path(&format!("{authority}.key")),
+            "-CAcreateserial",
+            "-extfile",
+            &path("leaf"),
+            "-out",
+            &path(&format!("{name}.crt")),
+        ]);
+        assert!(sign, "openssl signs no certificate");
+    }
+    let (authority, cert, key) = (path("ca.crt"), path("server.crt"), path("server.key"));
     let with_tls = ["--http-tls-cert", &cert, "--http-tls-key", &key];
     let daemon = Daemon::start(&with_tls);
     let ask = |daemon: &Daemon, more: &[&str]| {
@@ -312,7 +420,7 @@ fn tls_is_served_and_strangers_without_a_certificate_are_not() {
             "-connect",
             &address,
             "-CAfile",
-            &cert,
+            &authority,
             "-verify_return_error",
         ];
         args.extend(more);
@@ -335,7 +443,6 @@ fn tls_is_served_and_strangers_without_a_certificate_are_not() {
     let answer = ask(&daemon, &[]);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 
-    let authority = path("client.crt");
     let strict = [&with_tls[..], &["--http-tls-client-ca", &authority]].concat();
     let daemon = Daemon::start(&strict);
     let known = ["-cert", &path("client.crt"), "-key", &path("client.key")].map(str::to_owned);
@@ -354,8 +461,17 @@ fn tls_is_served_and_strangers_without_a_certificate_are_not() {
     }
 }
 
-fn openssl(args: &[&str], stdin: Option<&str>) -> bool {
-    assert!(stdin.is_none());
+/// A key and a request for its certificate, or the certificate itself.
+const NEW_KEY: [&str; 6] = [
+    "req",
+    "-newkey",
+    "ec",
+    "-pkeyopt",
+    "ec_paramgen_curve:P-256",
+    "-nodes",
+];
+
+fn openssl(args: &[&str]) -> bool {
     let mut command = Command::new("openssl");
     command
         .args(args)
@@ -443,8 +559,37 @@ fn events_follow_a_room_and_go_on_where_a_client_left_off() {
 }
 
 #[test]
+fn more_room_events_than_a_client_wants_are_left_out_and_counted() {
+    let daemon = Daemon::start(&["--health-canary", "false"]);
+    let path = "/v1/events?types=room,sample&most_per_second=5";
+    let mut events = daemon.events(path, None);
+    events.until(|event| event.event == "sample");
+    let start = |id| json!({"op": "start", "role": "send", "id": id});
+    let many: Vec<Value> = (0..300).map(start).collect();
+    daemon
+        .post("/v1/batch", &json!({"operations": many}))
+        .expect(200);
+    daemon.post("/v1/aborts", &json!({"all": true})).expect(202);
+    let (mut told, mut left_out) = (0, 0);
+    // Every room tells of its end: what was not told of is counted.
+    while told + left_out < 300 {
+        let event = events.until(|_| true);
+        if event.event == "room" {
+            told += 1;
+            continue;
+        }
+        let number = |name: &str| event.data[name].as_u64().unwrap();
+        assert!(number("shown") <= 5, "{event:?}");
+        assert_eq!(event.data["sampled"], number("shown_of") > number("shown"));
+        left_out += number("shown_of") - number("shown");
+    }
+    assert!(left_out >= 200, "{told} were told, {left_out} left out");
+}
+
+#[test]
 fn a_client_that_reads_no_events_costs_nothing_and_is_forgotten_when_it_goes() {
-    let daemon = Daemon::start(&[]);
+    // Canaries open files when they come to it.
+    let daemon = Daemon::start(&["--health-canary", "false"]);
     let files = daemon.open_files();
     let silent: Vec<_> = (0..20).map(|_| daemon.events("/v1/events", None)).collect();
     let mut client = daemon.client();
@@ -498,7 +643,7 @@ fn play_a_client_if_told() {
 fn eighty_clients_that_are_killed_half_way_leave_nothing_behind() {
     const CLIENTS: u64 = 80;
     const ROOMS: u64 = 125;
-    let daemon = Daemon::start(&["--retention-ended-rooms", "100"]);
+    let daemon = Daemon::start(&["--retention-ended-rooms", "100", "--health-canary", "false"]);
     let files = daemon.open_files();
     let storm = |first: u64| {
         let mut clients: Vec<_> = (0..CLIENTS)

@@ -7,9 +7,10 @@ mod common;
 use common::*;
 use kvroom::metrics::{Durations, Metrics};
 use kvroom::{
-    Code, Deadlines, Fabric, Limits, Outcome, Role, RoomId, Side as Where, StateName, Trace,
+    Code, Deadlines, Fabric, LegBytes, Limits, Outcome, Role, RoomId, RoomKey, Side as Where,
+    StateName, Trace,
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes to and from the one peer, over this fabric.
 fn bytes(metrics: &Metrics, peer: &str, fabric: Fabric) -> (u64, u64) {
@@ -138,9 +139,41 @@ async fn rooms_are_counted_by_state_and_end(over: Over) {
     duo.end().await;
 }
 
+async fn the_legs_of_a_room_tell_what_was_posted_and_what_was_written(over: Over) {
+    for duo in [Duo::of_pieces_over(over).await, Duo::over(over).await] {
+        let receiver = duo.receive(1, 0, &[2, 3]).await;
+        let sender = duo.send(1, 0).await;
+        push(&sender, 0..TOKENS, duo.prefill.stamped(&[0], 7, 0)).await;
+        let bytes = u64::from(LAYERS) * duo.prefill.pool.layout().page_bytes;
+        for (side, role, posted) in [
+            (&duo.prefill, Role::Sender, Some(bytes)),
+            (&duo.decode, Role::Receiver, None),
+        ] {
+            let room = [(RoomKey::new(1, 0), role)];
+            let wanted = [LegBytes {
+                posted,
+                written: bytes,
+            }];
+            let start = Instant::now();
+            let moved = async || side.node.rooms_of(&room).await[0].moved.clone();
+            while within(moved()).await != wanted {
+                assert!(start.elapsed() < PATIENCE, "{role:?}: {:?}", moved().await);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        receiver.abort("enough");
+        drop((
+            within(receiver.released()).await,
+            within(sender.released()).await,
+        ));
+        duo.end().await;
+    }
+}
+
 over_each!(
     bytes_are_counted_by_peer_fabric_and_direction,
     rooms_are_counted_by_state_and_end,
+    the_legs_of_a_room_tell_what_was_posted_and_what_was_written,
 );
 
 #[tokio::test]

@@ -656,6 +656,7 @@ pub(super) fn room_info(room: info::RoomInfo, names: &HashMap<PeerRef, String>) 
         outcome: room.outcome,
         peers: room.peers.into_iter().map(|p| name_of(names, p)).collect(),
         legs: room.legs,
+        moved: room.moved,
         tag: room.tag,
         pages: room.pages,
         age: room.age,

@@ -5,6 +5,7 @@ use kvroom_actors::ids::{RoomId, RoomKey};
 use kvroom_actors::memory::Pool;
 use kvroom_actors::peer::message::Trace;
 use kvroom_actors::room::{Outcome, Role, StateName};
+pub use kvroom_actors::supervisor::info::LegBytes;
 use std::time::Duration;
 
 /// Which rooms an abort is for.
@@ -39,6 +40,8 @@ pub struct RoomInfo {
     pub peers: Vec<String>,
     /// What each of these legs is at, for people: for example `gate open`.
     pub legs: Vec<&'static str>,
+    /// Bytes of each of these legs.
+    pub moved: Vec<LegBytes>,
     /// Its tag.
     pub tag: Option<String>,
     /// Pages it holds.

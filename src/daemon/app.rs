@@ -33,7 +33,7 @@ impl App {
     pub(crate) fn new(node: Node, config: Config, health: Health, page: Option<StatusPage>) -> App {
         let pools = Pools::start(node.clone());
         let rooms = Rooms::start(node.clone(), pools.clone(), &config, page);
-        let sampler = Sampler::start(node.clone(), rooms.clone(), health.clone());
+        let sampler = Sampler::start(node.clone(), rooms.clone());
         App(Arc::new(Parts {
             node,
             config,

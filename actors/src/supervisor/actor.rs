@@ -968,6 +968,9 @@ impl Shard {
             all.pieces += landed.pieces;
             all.bytes += landed.bytes;
         }
+        if let Some(attached) = self.core.attached(life) {
+            attached.moved_on(leg).written += landed.bytes;
+        }
         self.count_landed(life, leg, landed.bytes);
         self.follow_up
             .push_back(Input::GateClosed { life, leg, witness });
@@ -1105,6 +1108,7 @@ impl Shard {
         };
         let cells = place.from.len() as u64 * place.layers.len() as u64;
         let bytes = cells.saturating_mul(layout.page_bytes);
+        l.attached_mut().moved_on(id.leg).posted += bytes;
         let copies = matches!(road, Road::Copy(_)) && lane.is_none();
         let here = copies && self.small.takes(bytes, checksum);
         let sink = if here {
@@ -1145,7 +1149,7 @@ impl Shard {
         self.follow_up.push_back(input);
     }
 
-    fn job_over(&self, back: JobBack) -> RealInput {
+    fn job_over(&mut self, back: JobBack) -> RealInput {
         let JobBack {
             id,
             facts,
@@ -1165,6 +1169,9 @@ impl Shard {
         } else {
             JobEnd::Cancelled
         };
+        if let Some(attached) = self.core.attached(id.life) {
+            attached.moved_on(id.leg).written += facts.landed_bytes;
+        }
         let rest = facts.landed_bytes - facts.told_bytes.min(facts.landed_bytes);
         Input::JobOver {
             life: id.life,

@@ -3,7 +3,7 @@
 use super::io::{Input, Output, StartRefused};
 use crate::copy::schedule::Class;
 use crate::handle::{ChunkPromise, Landed, RoomPromise, RoomShared};
-use crate::ids::{PoolId, RoomKey, Tick};
+use crate::ids::{LegNo, PoolId, RoomKey, Tick};
 use crate::memory::{CancelFlag, Closing, Lease, OpenGate, Witness};
 use crate::peer::message::{AuxRow, Part, Trace};
 use crate::room::actor::RoomActor;
@@ -119,7 +119,19 @@ pub struct Attached {
     pub(crate) trace: Option<Box<Trace>>,
     /// It is the host's own, and is not among the rooms that are counted.
     pub(crate) apart: bool,
+    /// Bytes of each leg, as far as any moved.
+    pub(crate) moved: Vec<Moved>,
     pub(crate) role: AttachedRole,
+}
+
+/// Bytes of a leg.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moved {
+    /// In jobs that were posted.
+    pub(crate) posted: u64,
+    /// Of those, what the jobs that came back have written; at a receiver, what had landed when the
+    /// gate was closed.
+    pub(crate) written: u64,
 }
 
 impl std::fmt::Debug for Attached {
@@ -181,6 +193,7 @@ impl Attached {
             quarantined: None,
             trace: None,
             apart: false,
+            moved: Vec::new(),
             role,
         }
     }
@@ -234,8 +247,20 @@ impl Attached {
             quarantined: None,
             trace,
             apart: false,
+            moved: Vec::new(),
             role,
         }
+    }
+
+    /// Bytes of a leg, to be added to.
+    pub(crate) fn moved_on(&mut self, leg: LegNo) -> &mut Moved {
+        let at = usize::from(leg.0);
+        if self.moved.len() <= at {
+            // Most rooms have one leg.
+            self.moved.reserve_exact(at + 1 - self.moved.len());
+            self.moved.resize(at + 1, Moved::default());
+        }
+        &mut self.moved[at]
     }
 
     pub(crate) fn role(&self) -> Role {

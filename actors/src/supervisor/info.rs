@@ -25,6 +25,8 @@ pub struct RoomInfo {
     pub peers: Vec<PeerRef>,
     /// What each of these legs is at, in a word or two.
     pub legs: Vec<&'static str>,
+    /// Bytes of each of these legs.
+    pub moved: Vec<LegBytes>,
     /// Its tag.
     pub tag: Option<String>,
     /// Pages it holds.
@@ -38,6 +40,15 @@ pub struct RoomInfo {
     /// The trace context of its request: the receiver's own, or what came with a sender's first claim
     /// that has one.
     pub trace: Option<Trace>,
+}
+
+/// Bytes of one leg of a room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LegBytes {
+    /// In the jobs that were posted for it; none at a receiver, which is not told.
+    pub posted: Option<u64>,
+    /// Written: by the jobs that have come back, or through a receiver's gate so far.
+    pub written: u64,
 }
 
 /// A claim that waits for a local `send`.
@@ -135,6 +146,7 @@ impl Shard {
             outcome: l.outcome().cloned(),
             peers: l.legs().iter().map(|leg| leg.peer).collect(),
             legs: (0..l.legs().len()).map(|leg| leg_word(l, leg)).collect(),
+            moved: (0..l.legs().len()).map(|leg| leg_bytes(l, leg)).collect(),
             tag: l.tag().map(str::to_owned),
             pages: l.pages(),
             age: self.now().since(l.attached().since),
@@ -230,6 +242,24 @@ fn leg_word(life: &Life<Lent, Witness, Box<Attached>>, leg: usize) -> &'static s
             Some(Gate::Closing(_)) => "gate closing",
             Some(Gate::Closed) => "gate closed",
             Some(Gate::None) | None => "claim not sent yet",
+        },
+    }
+}
+
+fn leg_bytes(life: &Life<Lent, Witness, Box<Attached>>, leg: usize) -> LegBytes {
+    let moved = life.attached().moved.get(leg).copied().unwrap_or_default();
+    match &life.attached().role {
+        AttachedRole::Sender { .. } => LegBytes {
+            posted: Some(moved.posted),
+            written: moved.written,
+        },
+        AttachedRole::Receiver { gates, .. } => LegBytes {
+            posted: None,
+            written: match gates.get(leg) {
+                Some(Gate::Open(gate)) => gate.landed().bytes,
+                Some(Gate::Closing(gate)) => gate.landed().bytes,
+                _ => moved.written,
+            },
         },
     }
 }

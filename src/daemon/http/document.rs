@@ -21,7 +21,10 @@ const ALL: &[(&str, &str)] = &[
         "429",
         "More requests come than the rate allows; for a chunk, its room's window is full.",
     ),
-    ("503", "`limit-reached`, naming the limit, or `stopping`."),
+    (
+        "503",
+        "`limit-reached`, naming the limit; `not-answering`, naming the part of the node; or `stopping`.",
+    ),
 ];
 
 /// What any route with a body may answer besides.

@@ -8,6 +8,7 @@
 //! Rules: every error is a [`Problem`]; a client that goes away in the middle of its request leaves
 //! nothing behind that another could not see and end.
 
+mod answering;
 mod document;
 pub(crate) mod duration;
 mod extract;
@@ -16,7 +17,10 @@ mod id;
 mod listen;
 mod problem;
 mod tls;
+#[cfg(test)]
+mod wedged;
 
+pub(crate) use answering::{BEGINNING, QUESTION, answered};
 pub(crate) use extract::{Json, Path, Query};
 pub(crate) use id::Id;
 pub(crate) use listen::Bound;

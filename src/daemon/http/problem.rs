@@ -8,7 +8,7 @@
 //! | 408, 413, 415, 429 | too slow, too large, not JSON, too much at once: back-pressure |
 //! | 409 | what is asked for contradicts what is: a used key, leased pages, a peer that is not there |
 //! | 422 | it can be read, and cannot be meant |
-//! | 503 | `limit-reached` names the limit; `stopping` |
+//! | 503 | `limit-reached` names the limit; `not-answering` names the part of the node; `stopping` |
 //!
 //! Rule: nothing that a client sends gives any other 5xx.
 

@@ -1,13 +1,15 @@
 //! Other nodes, and this one: who is there, since when, and what the node counts.
 
 use super::App;
-use super::health::{Health, is_canary_node};
-use super::http::{Json, Path, Problem, Routes};
+use super::health::is_canary;
+use super::http::{Json, Path, Problem, QUESTION, Routes, answered};
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
+use kvroom::metrics::Metrics;
 use kvroom::{ConnectError, Node, NodeStats, Peer, PeerState};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -34,8 +36,9 @@ pub(crate) struct PeerView {
     why: Option<String>,
     /// How bytes go: `shm` or `tcp`; null before the first session.
     fabric: Option<String>,
-    /// Pages that rooms with a leg to it still hold, past their drain deadline.
-    quarantined_pages: u64,
+    /// Pages that rooms with a leg to it still hold, past their drain deadline; null if that is not
+    /// known, since a shard does not answer and the node has met very many peers.
+    quarantined_pages: Option<u64>,
     /// Where it was reached, if this daemon was told.
     address: Option<String>,
 }
@@ -90,10 +93,9 @@ struct NodeView {
 /// Lists the nodes that this one has met.
 #[utoipa::path(get, path = "/v1/peers", tag = "peers",
     responses((status = 200, description = "The peers.", body = PeerList)))]
-async fn list_peers(State(app): State<App>) -> Answer<PeerList> {
-    Answer(PeerList {
-        peers: of(app.node(), app.health()).await,
-    })
+async fn list_peers(State(app): State<App>) -> Result<Answer<PeerList>, Problem> {
+    let peers = of(app.node(), QUESTION).await?;
+    Ok(Answer(PeerList { peers }))
 }
 
 /// Connects to another node, or gives the session that there is. A session that loses its connection is
@@ -114,7 +116,8 @@ async fn connect_peer(
     }
     let session = app.node().connect(&peer.address).await;
     let session = session.map_err(|e| not_connected(&e))?;
-    let view = view(&session, 0, Some(peer.address));
+    let held = pages_of(&app.node().metrics(), session.name());
+    let view = view(&session, held, Some(peer.address));
     let location = format!("/v1/peers/{}", encoded(&view.name));
     Ok((
         StatusCode::CREATED,
@@ -134,9 +137,9 @@ async fn disconnect_peer(
     State(app): State<App>,
     Path(name): Path<String>,
 ) -> Result<(StatusCode, Answer<PeerView>), Problem> {
-    let peer = app.node().peer(&name).await;
-    let ours = is_canary_node(app.node().name(), &name);
-    let Some(peer) = peer.filter(|_| !ours) else {
+    let node = app.node();
+    let known = answered(node, QUESTION, node.peer(&name)).await?;
+    let Some(peer) = known.filter(|_| !is_canary(node.name(), &name)) else {
         let shown: String = name.chars().take(64).collect();
         let text = format!("no peer named {shown:?} was met: GET /v1/peers lists them");
         return Err(Problem::not_found(
@@ -145,37 +148,63 @@ async fn disconnect_peer(
             text,
         ));
     };
-    app.node().disconnect(&peer).await;
-    Ok((StatusCode::ACCEPTED, Answer(view(&peer, 0, None))))
+    answered(node, QUESTION, node.disconnect(&peer)).await?;
+    let held = pages_of(&node.metrics(), &name);
+    Ok((StatusCode::ACCEPTED, Answer(view(&peer, held, None))))
 }
 
 /// Shows this node.
 #[utoipa::path(get, path = "/v1/node", tag = "node",
     responses((status = 200, description = "This node.", body = NodeView)))]
-async fn show_node(State(app): State<App>) -> Answer<NodeView> {
+async fn show_node(State(app): State<App>) -> Result<Answer<NodeView>, Problem> {
     let node = app.node();
-    Answer(NodeView {
+    let counted = answered(node, QUESTION, node.stats()).await?;
+    Ok(Answer(NodeView {
         name: node.name().to_owned(),
         incarnation: node.incarnation().to_string(),
         version: env!("CARGO_PKG_VERSION"),
         addresses: node.addresses().to_vec(),
         uptime_ms: u64::try_from(app.uptime().as_millis()).unwrap_or(u64::MAX),
         stopping: app.is_stopping(),
-        stats: stats(&node.stats().await),
-    })
+        stats: stats(&counted),
+    }))
 }
 
-/// Everybody whom this node has met, all but those that it runs itself.
-pub(crate) async fn of(node: &Node, health: &Health) -> Vec<PeerView> {
-    let mut peers = node.peers().await;
-    peers.retain(|peer| !is_canary_node(node.name(), peer.name()));
-    let held = health.quarantined();
-    let pages = |peer: &Peer| held.get(peer.name()).copied().unwrap_or(0);
-    let views = peers.iter().map(|peer| view(peer, pages(peer), None));
-    views.collect()
+/// Everybody whom this node has met, but for the small nodes of its own canaries.
+///
+/// # Errors
+/// `not-answering`, if the node's own task does not say within this time.
+pub(crate) async fn of(node: &Node, within: Duration) -> Result<Vec<PeerView>, Problem> {
+    let mut peers = answered(node, within, node.peers()).await?;
+    peers.retain(|peer| !is_canary(node.name(), peer.name()));
+    let counted = node.metrics();
+    let mut held: Vec<Option<u64>> = peers
+        .iter()
+        .map(|peer| pages_of(&counted, peer.name()))
+        .collect();
+    if held.contains(&None) {
+        // Peers beyond those that are counted by name: only the shards know.
+        let told = answered(node, within, node.quarantined()).await.ok();
+        for (held, peer) in held.iter_mut().zip(&peers) {
+            let told = told.as_ref().map(|all| all.by_peer.get(peer.name()));
+            *held = held.or(told.map(|pages| pages.copied().unwrap_or(0)));
+        }
+    }
+    let views = peers.iter().zip(held);
+    Ok(views.map(|(peer, held)| view(peer, held, None)).collect())
 }
 
-fn view(peer: &Peer, quarantined_pages: u64, address: Option<String>) -> PeerView {
+/// What is counted without asking anybody: for the peers that have counters of their own.
+fn pages_of(counted: &Metrics, name: &str) -> Option<u64> {
+    let named = |p: &&kvroom::metrics::PeerMetrics| p.name.as_deref() == Some(name);
+    counted
+        .peers
+        .iter()
+        .find(named)
+        .map(|p| p.quarantined_pages)
+}
+
+fn view(peer: &Peer, quarantined_pages: Option<u64>, address: Option<String>) -> PeerView {
     let (state, why) = match peer.state() {
         PeerState::Up => (PeerStateName::Up, None),
         PeerState::Resuming(why) => (PeerStateName::Resuming, Some(why)),

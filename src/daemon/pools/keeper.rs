@@ -245,9 +245,12 @@ impl Keeper {
         for name in self.names(|e| e.owner().is_some_and(|o| o.is_dead())) {
             self.on(&name, Event::OwnerDied);
         }
-        // A room that had its pages before that, and started after, was missed then.
+        // A room that had its pages before that, and started after, was missed then. Who is being told
+        // is not told at the same time again: it would count its rooms twice.
         for name in self.names(|e| e.stage() == Stage::OwnerDied && e.pool().leased_pages() > 0) {
-            self.leave(&name, true);
+            if !self.leaving.contains_key(&name) {
+                self.leave(&name, true);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::shape::{PoolSpec, PoolState, PoolView};
 use crate::daemon::App;
-use crate::daemon::http::{Json, Path, Problem, Query, Routes, duration};
+use crate::daemon::http::{BEGINNING, Json, Path, Problem, Query, Routes, answered, duration};
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::header::LOCATION;
@@ -61,7 +61,8 @@ async fn register(
     if app.is_stopping() {
         return Err(Problem::stopping());
     }
-    let (view, new) = app.pools().register(spec).await?;
+    let register = app.pools().register(spec);
+    let (view, new) = answered(app.node(), BEGINNING, register).await??;
     let status = if new {
         StatusCode::CREATED
     } else {

@@ -38,7 +38,12 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// How often the status page is told of states that nobody posts.
 const REFRESH: Duration = Duration::from_millis(50);
 
-/// A room as the keeper knows it, with the way to wait for more.
+/// Requests about one room that may wait until its shard has started it.
+const WAITING: usize = 64;
+
+/// A room as the keeper knows it, with the way to wait for more: the stage may be further than the room
+/// that is shown, never the other way round.
+#[derive(Clone)]
 pub(super) struct Seen {
     pub(super) room: Room,
     pub(super) stage: watch::Receiver<Stage>,
@@ -164,7 +169,13 @@ impl Keeper {
         if let Some(record) = self.table.get_mut(seq)
             && let Phase::Starting(waiting) = &mut record.phase
         {
-            waiting.push(ask);
+            // Who only wanted to look and went away is forgotten; what was to be done is not.
+            waiting.retain(|ask| !matches!(ask, Ask::Look(_, reply) if reply.is_closed()));
+            if waiting.len() < WAITING {
+                waiting.push(ask);
+            } else {
+                refuse(ask, problems::not_started_yet(record.key, WAITING));
+            }
             return;
         }
         match ask {
@@ -304,7 +315,7 @@ impl Keeper {
             ..finish
         };
         let record = self.table.get(seq).ok_or_else(forgotten)?;
-        let room = sending(record)?;
+        // A repeat is one also when the room is over.
         if let Some(before) = &record.finished {
             if *before == finish {
                 return Ok((false, self.seen(seq)?));
@@ -319,6 +330,7 @@ impl Keeper {
                 text,
             ));
         }
+        let room = sending(record)?;
         let aux = match (&finish.aux, pool) {
             (Some(row), Some(pool)) => {
                 let lease = pool.lease_read(&[row.page]);

@@ -25,13 +25,15 @@ pub(crate) use request::RoleName;
 pub(crate) use view::{RoomState, Why};
 
 use super::config::Config;
-use super::http::{Problem, Routes};
+use super::http::{BEGINNING, Problem, QUESTION, Routes, answered};
 use super::pools::Pools;
 use super::status::StatusPage;
 use keeper::{Ask, Keeper, Reply, Seen, Starting};
 use kvroom::Node;
 use request::{FinishRoom, PushChunk, StartRoom};
+use std::time::Instant;
 use table::{Filter, Which};
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 use view::{ChunkView, Room};
 
@@ -42,6 +44,8 @@ const QUEUE: usize = 1_024;
 #[derive(Clone)]
 pub(crate) struct Rooms {
     asks: mpsc::Sender<Ask>,
+    /// To say which part of it does not answer.
+    node: Node,
 }
 
 impl Rooms {
@@ -53,9 +57,9 @@ impl Rooms {
         page: Option<StatusPage>,
     ) -> Rooms {
         let (asks, queue) = mpsc::channel(QUEUE);
-        let keeper = Keeper::new(node, pools, &config.retention, page);
+        let keeper = Keeper::new(node.clone(), pools, &config.retention, page);
         tokio::spawn(keeper.run(queue));
-        Rooms { asks }
+        Rooms { asks, node }
     }
 
     /// How many rooms there are, by role and state; those that are remembered among them.
@@ -80,9 +84,24 @@ impl Rooms {
         }
         // If nobody takes it, every answer says so.
         let _ = self.asks.send(Ask::Start(ask)).await;
+        let deadline = Instant::now() + BEGINNING;
         let mut started = Vec::with_capacity(answers.len());
-        for answer in answers {
-            started.push(answer.await.unwrap_or_else(|_| Err(Problem::stopping())));
+        let mut late = None;
+        for mut answer in answers {
+            let answer = match &late {
+                None => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    answered(&self.node, left, answer).await
+                }
+                // The deadline is over: who has answered by then has.
+                Some(problem) => match answer.try_recv() {
+                    Err(TryRecvError::Empty) => Err(Problem::clone(problem)),
+                    Err(TryRecvError::Closed) => Err(Problem::stopping()),
+                    Ok(answer) => Ok(Ok(answer)),
+                },
+            };
+            late = late.or_else(|| answer.as_ref().err().cloned());
+            started.push(answer.and_then(|a| a.unwrap_or_else(|_| Err(Problem::stopping()))));
         }
         started
     }
@@ -125,7 +144,9 @@ impl Rooms {
         let (reply, answer) = oneshot::channel();
         let sent = self.asks.send(ask(reply)).await;
         sent.map_err(|_| Problem::stopping())?;
-        answer.await.unwrap_or_else(|_| Err(Problem::stopping()))
+        // The keeper answers at once, but about a room whose shard has not said that it was started.
+        let answer = answered(&self.node, QUESTION, answer).await?;
+        answer.unwrap_or_else(|_| Err(Problem::stopping()))
     }
 }
 

@@ -104,6 +104,15 @@ pub(super) fn pool(pools: &Pools, name: &str) -> Result<Pool, Problem> {
     })
 }
 
+/// The room's shard has not started it, and enough requests wait for that.
+pub(super) fn not_started_yet(key: RoomKey, most: usize) -> Problem {
+    let text = format!(
+        "room {key} is not started yet, and {most} requests about it wait for that: GET /readyz says whether its \
+         shard stands still"
+    );
+    Problem::limit("requests about a room that is not started", text)
+}
+
 /// There is no such peer.
 pub(super) fn no_peer(name: &str) -> Problem {
     let text = format!("no peer named {name:?} was met: POST /v1/peers connects to one");

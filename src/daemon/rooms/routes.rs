@@ -10,7 +10,7 @@ use super::view::{
 use super::{problems, wait};
 use crate::daemon::App;
 use crate::daemon::health::CANARY;
-use crate::daemon::http::{Id, Json, Path, Problem, Query, Routes, duration};
+use crate::daemon::http::{Id, Json, Path, Problem, QUESTION, Query, Routes, answered, duration};
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
@@ -279,7 +279,7 @@ async fn abort_many(
     let which = match (many.tag, many.peer, many.room, many.all) {
         (Some(tag), None, None, None) => kvroom::Which::Tag(tag),
         (None, Some(name), None, None) => {
-            let peer = app.node().peer(&name).await;
+            let peer = answered(app.node(), QUESTION, app.node().peer(&name)).await?;
             kvroom::Which::Peer(peer.ok_or_else(|| problems::no_peer(&name))?)
         }
         (None, None, Some(id), None) => kvroom::Which::Room(RoomId(id.0)),
@@ -313,18 +313,18 @@ async fn abort_many(
 /// these first.
 #[utoipa::path(get, path = "/v1/early-claims", tag = "rooms",
     responses((status = 200, description = "The claims.", body = EarlyClaimList)))]
-async fn early_claims(State(app): State<App>) -> Answer<EarlyClaimList> {
-    let claims = app.node().early_claims().await;
+async fn early_claims(State(app): State<App>) -> Result<Answer<EarlyClaimList>, Problem> {
+    let claims = answered(app.node(), QUESTION, app.node().early_claims()).await?;
     let shown = claims.iter().take(MAX_LIST).map(|claim| EarlyClaimView {
         room: Id(claim.key.id.0),
         attempt: claim.key.attempt,
         peer: claim.peer.clone(),
         pages: claim.pages,
     });
-    Answer(EarlyClaimList {
+    Ok(Answer(EarlyClaimList {
         early_claims: shown.collect(),
         count: claims.len() as u64,
-    })
+    }))
 }
 
 /// Starts rooms together; answers in their order.

@@ -121,10 +121,10 @@ pub(crate) struct Leg {
     /// In words: `bound`, `ended`, `closed`, `claim not sent yet`, `gate open`, `gate closing`,
     /// `gate closed`, `session lost`.
     pub(crate) state: String,
-    /// Bytes handed to a lane, or announced by the sender; null if not known.
+    /// Bytes of the copies that were posted for it; null at a receiver, which is not told.
     pub(crate) posted_bytes: Option<u64>,
-    /// Bytes that were written; null if not known.
-    pub(crate) written_bytes: Option<u64>,
+    /// Bytes that were written: by the copies that have come back, or into a receiver's pages so far.
+    pub(crate) written_bytes: u64,
 }
 
 /// Pages of a pool.

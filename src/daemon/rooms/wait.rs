@@ -5,8 +5,7 @@ use super::keeper::{Ask, Seen};
 use super::request::RoleName;
 use super::table::{Stage, Which};
 use super::view::{Leg, Room};
-use crate::daemon::http::Problem;
-use axum::http::StatusCode;
+use crate::daemon::http::{Problem, QUESTION, answered};
 use kvroom::{Node, Role, RoomId, RoomInfo, RoomKey};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -64,6 +63,9 @@ pub(super) async fn complete(rooms: &Rooms, node: &Node, shown: &mut [Room]) {
 }
 
 /// The room as it is when it has come so far, or when the time is over.
+///
+/// # Errors
+/// `no-such-room`, if it has been forgotten in the moment after its end.
 pub(super) async fn until(
     rooms: &Rooms,
     which: Which,
@@ -71,10 +73,10 @@ pub(super) async fn until(
     stage: Stage,
     within: Duration,
 ) -> Result<Seen, Problem> {
-    let mut stages = seen.stage.clone();
-    if *stages.borrow() >= stage {
+    if has_reached(&seen.room, stage) {
         return Ok(seen);
     }
+    let mut stages = seen.stage.clone();
     let reached = stages.wait_for(|now| *now >= stage);
     let _ = tokio::time::timeout(within, reached).await;
     // The same room, whatever was started since.
@@ -83,44 +85,41 @@ pub(super) async fn until(
         role: Some(seen.room.role),
         ..which
     };
-    match rooms.look(exactly).await {
-        // It was forgotten in the moment after its end.
-        Err(problem) if problem.status == 404 => Ok(seen),
-        other => other,
+    rooms.look(exactly).await
+}
+
+/// Whether what is shown of the room says so: its stage now may be of a later moment.
+fn has_reached(room: &Room, stage: Stage) -> bool {
+    match stage {
+        Stage::Alive => true,
+        Stage::Ended => room.outcome.is_some(),
+        Stage::Released => room.released,
     }
 }
 
 /// The room that was aborted, with its outcome if that is known at once.
 pub(super) async fn outcome(rooms: &Rooms, which: Which, seen: Seen) -> Result<Seen, Problem> {
-    until(rooms, which, seen, Stage::Ended, AT_ONCE).await
+    match until(rooms, which, seen.clone(), Stage::Ended, AT_ONCE).await {
+        // It is over and forgotten: it was told to end all the same.
+        Err(problem) if problem.status == 404 => Ok(seen),
+        other => other,
+    }
 }
 
 /// Rooms that passed their drain deadline.
 pub(super) async fn quarantined(node: &Node) -> Result<Vec<(RoomKey, RoleName)>, Problem> {
-    let told = tokio::time::timeout(SHARD, node.rooms())
-        .await
-        .map_err(|_| {
-            let text = format!(
-                "a shard has not answered for {SHARD:?}, so it is not known: GET /readyz says more"
-            );
-            Problem::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "request-timeout",
-                "The request took too long",
-                text,
-            )
-        })?;
+    let told = answered(node, QUESTION, node.rooms()).await?;
     let held = told.into_iter().filter(|info| info.quarantined);
     Ok(held.map(|info| (info.key, info.role.into())).collect())
 }
 
 fn legs(info: &RoomInfo) -> Vec<Leg> {
-    let all = info.peers.iter().zip(&info.legs);
-    all.map(|(peer, state)| Leg {
+    let all = info.peers.iter().zip(&info.legs).zip(&info.moved);
+    all.map(|((peer, state), moved)| Leg {
         peer: peer.clone(),
         state: (*state).to_owned(),
-        posted_bytes: None,
-        written_bytes: None,
+        posted_bytes: moved.posted,
+        written_bytes: moved.written,
     })
     .collect()
 }
@@ -136,4 +135,90 @@ fn role(name: RoleName) -> Role {
 pub(super) fn which(id: u64, attempt: Option<u32>, role: Option<RoleName>) -> Which {
     let RoomId(id) = RoomId(id);
     Which { id, attempt, role }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::view::{Chunks, End, RoomState};
+    use super::*;
+    use crate::daemon::http::Id;
+    use tokio::sync::{mpsc, watch};
+
+    fn room(released: bool) -> Room {
+        Room {
+            id: Id(7),
+            attempt: 0,
+            role: RoleName::Send,
+            state: RoomState::Draining,
+            outcome: released.then_some(End::Done {}),
+            released,
+            proofs: Vec::new(),
+            landed: None,
+            peers: Vec::new(),
+            legs: Vec::new(),
+            tag: None,
+            pages: 0,
+            pool_pages: Vec::new(),
+            age_ms: 0,
+            quarantined: false,
+            held_because: None,
+            chunks: Some(Chunks::default()),
+            traceparent: None,
+            status_slot: None,
+        }
+    }
+
+    /// Rooms whose keeper answers every look with this, and how often it was asked.
+    async fn played(answer: Result<Seen, Problem>) -> (Rooms, tokio::task::JoinHandle<u32>) {
+        let node = Node::builder("waits").shards(1).lanes(1).start();
+        let (asks, mut queue) = mpsc::channel(4);
+        let keeper = tokio::spawn(async move {
+            let mut asked = 0;
+            while let Some(ask) = queue.recv().await {
+                if let Ask::Look(_, reply) = ask {
+                    asked += 1;
+                    let _ = reply.send(answer.clone());
+                }
+            }
+            asked
+        });
+        let node = node.await.unwrap();
+        (Rooms { asks, node }, keeper)
+    }
+
+    #[tokio::test]
+    async fn a_room_that_came_to_its_end_after_it_was_shown_is_shown_again() {
+        let (_stage, stage) = watch::channel(Stage::Released);
+        let seen = |released| Seen {
+            room: room(released),
+            stage: stage.clone(),
+        };
+        let (rooms, keeper) = played(Ok(seen(true))).await;
+        let asked = which(7, None, None);
+        for stage in [Stage::Ended, Stage::Released] {
+            let found = until(&rooms, asked, seen(false), stage, Duration::from_secs(30)).await;
+            assert!(found.ok().unwrap().room.released);
+        }
+        // One that is there already is not.
+        let found = until(&rooms, asked, seen(true), Stage::Released, Duration::ZERO).await;
+        assert!(found.ok().unwrap().room.released);
+        drop(rooms);
+        assert_eq!(keeper.await.unwrap(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_room_that_is_forgotten_as_it_ends_is_not_shown_as_it_was_before() {
+        let (_stage, stage) = watch::channel(Stage::Released);
+        let seen = Seen {
+            room: room(false),
+            stage,
+        };
+        let gone = Problem::not_found("no-such-room", "There is no such room", "");
+        let (rooms, _keeper) = played(Err(gone)).await;
+        let asked = which(7, None, None);
+        let end = until(&rooms, asked, seen.clone(), Stage::Released, Duration::ZERO).await;
+        assert_eq!(end.err().unwrap().status, 404);
+        // Who wanted it to end has what was wanted.
+        assert!(outcome(&rooms, asked, seen).await.is_ok());
+    }
 }
