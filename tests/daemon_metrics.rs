@@ -99,7 +99,12 @@ fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
 
 /// A room that was aborted has made a step, so that every family has a sample.
 fn daemon_with_a_room_behind_it() -> Daemon {
-    with_a_room_behind_it(Daemon::start(&["--name", "metrics"]))
+    let daemon = with_a_room_behind_it(Daemon::start(&["--name", "metrics"]));
+    // A canary has passed.
+    daemon.until("/metrics", |answer| {
+        answer.text().contains("kvroom_canary_last_run_seconds{")
+    });
+    daemon
 }
 
 fn with_a_room_behind_it(daemon: Daemon) -> Daemon {

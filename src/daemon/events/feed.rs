@@ -137,7 +137,7 @@ impl Feed {
         match &entry.what {
             What::Room(step) if self.wanted.rooms => {
                 let other = self.wanted.room.is_some_and(|id| id != step.key.id.0);
-                if health::is_canary(step.key)
+                if health::is_canary_room(step.key)
                     || other
                     || (step.from == step.to && step.reason.is_none())
                     || !self.may_tell()
@@ -161,7 +161,7 @@ impl Feed {
             }
             What::Peer { is, why, .. } if self.wanted.peers => {
                 let name = entry.peer.as_deref().unwrap_or_default();
-                if health::is_canary_node(self.node.name(), name) {
+                if health::is_canary(self.node.name(), name) {
                     return;
                 }
                 let state = match is {

@@ -30,9 +30,9 @@ pub(crate) struct Sampler(watch::Sender<Value>);
 
 impl Sampler {
     /// Starts the task.
-    pub(crate) fn start(node: Node, rooms: Rooms, health: Health) -> Sampler {
+    pub(crate) fn start(node: Node, rooms: Rooms) -> Sampler {
         let (publish, _) = watch::channel(Value::Null);
-        tokio::spawn(run(node, rooms, health, publish.clone()));
+        tokio::spawn(run(node, rooms, publish.clone()));
         Sampler(publish)
     }
 

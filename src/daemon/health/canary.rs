@@ -13,7 +13,7 @@
 //! started because somebody asked. A canary's room may take [`PATIENCE`] times as long as the canary
 //! itself, so that it is not aborted on a node that is merely busy. Canaries are nobody's rooms: they
 //! are kept apart from what is counted, and whoever lists rooms, pools and peers leaves them out by
-//! [`is_room`], [`NAME`] and [`is_node`].
+//! [`is_canary_room`], [`NAME`] and [`is_canary`].
 
 use super::Watched;
 use super::judge::{CanarySeen, LastSeen, PATIENCE};
@@ -151,12 +151,12 @@ fn plans(name: &str, addresses: &[String], shm: bool) -> Vec<Plan> {
 }
 
 /// Whether a room is a canary's.
-pub(crate) fn is_room(key: RoomKey) -> bool {
+pub(crate) fn is_canary_room(key: RoomKey) -> bool {
     key.id.0 >= FIRST_ID && key.attempt == ATTEMPT
 }
 
 /// Whether a peer of the node `of` is one of the small nodes beside it.
-pub(crate) fn is_node(of: &str, peer: &str) -> bool {
+pub(crate) fn is_canary(of: &str, peer: &str) -> bool {
     let fabrics = [Fabric::Local, Fabric::Shm, Fabric::Tcp];
     let is = |fabric: &Fabric| node_name(of, *fabric) == peer;
     peer.contains("-canary-") && fabrics.iter().any(is)
@@ -646,22 +646,22 @@ mod tests {
 
     #[test]
     fn a_small_node_and_a_room_of_a_canary_are_known_and_nobody_elses() {
-        assert!(is_node("decode-0", "decode-0-canary-shm"));
+        assert!(is_canary("decode-0", "decode-0-canary-shm"));
         for other in [
             "decode-0",
             "decode-0-canary-",
             "decode-1-canary-shm",
             "canary",
         ] {
-            assert!(!is_node("decode-0", other), "{other}");
+            assert!(!is_canary("decode-0", other), "{other}");
         }
         let key = |id, attempt| RoomKey {
             id: RoomId(id),
             attempt,
         };
-        assert!(is_room(key(FIRST_ID + 7, ATTEMPT)));
-        assert!(!is_room(key(FIRST_ID + 7, 0)));
-        assert!(!is_room(key(7, ATTEMPT)));
+        assert!(is_canary_room(key(FIRST_ID + 7, ATTEMPT)));
+        assert!(!is_canary_room(key(FIRST_ID + 7, 0)));
+        assert!(!is_canary_room(key(7, ATTEMPT)));
     }
 
     #[test]

@@ -32,14 +32,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-pub(crate) use canary::{NAME as CANARY, is_node as is_canary_node, is_room as is_canary};
+pub(crate) use canary::{NAME as CANARY, is_canary, is_canary_room};
 
 use canary::Canaries;
 use kvroom::{ClusterKey, LocalHub, Node};
 use notify::Notifier;
 pub(crate) use report::CanaryRuns;
 use report::{Finished, Report};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -155,15 +154,6 @@ impl Health {
         let stopping = self.0.stopping.load(Ordering::Relaxed);
         let live = Arc::clone(&self.0.live.borrow());
         last.ready(stopping, &live, Instant::now())
-    }
-
-    /// Pages that peers may still touch, of rooms past their drain deadline, by the peer's name; as of
-    /// the last result.
-    pub(crate) fn quarantined(&self) -> BTreeMap<String, u64> {
-        let last = Arc::clone(&self.0.ready.borrow());
-        let held = last.peers.iter().filter(|p| p.quarantined_pages > 0);
-        held.map(|p| (p.name.clone(), p.quarantined_pages))
-            .collect()
     }
 
     /// Runs of the canaries, as of the last result.

@@ -1,6 +1,6 @@
 //! The health task: looks at everything a few times a second, and publishes what it found.
 
-use super::canary::{Canaries, is_node};
+use super::canary::{Canaries, is_canary};
 use super::facts::Facts;
 use super::judge::{Bounds, Seen, judge};
 use super::ledger::{Finding, Ledger, Wrong};
@@ -74,7 +74,7 @@ pub(crate) async fn run(
             checks,
             canaries_started: canaries.started(),
             canaries: canaries.runs(),
-            peers: peers.filter(|p| !is_node(node.name(), &p.name)).collect(),
+            peers: peers.filter(|p| !is_canary(node.name(), &p.name)).collect(),
         }));
         if look % ASK_EVERY == 0 {
             node.ask();

@@ -18,7 +18,7 @@ mod write;
 pub(crate) use requests::{Requests, count};
 
 use super::App;
-use super::health::is_canary_node;
+use super::health::is_canary;
 use super::http::Routes;
 use axum::extract::State;
 use axum::http::header;
@@ -49,7 +49,7 @@ pub(crate) fn routes() -> Routes {
 )]
 async fn metrics(State(app): State<App>) -> Response {
     let mut node = app.node().metrics();
-    let ours = |name: &String| is_canary_node(app.node().name(), name);
+    let ours = |name: &String| is_canary(app.node().name(), name);
     node.peers
         .retain(|peer| !peer.name.as_ref().is_some_and(ours));
     let reading = families::Reading {
