@@ -8,7 +8,7 @@
 //! Rules: counters are read without asking any thread of the node, so a sample comes also while one of
 //! them stands still. Rates are between two readings; durations are of the last [`WINDOW`] seconds.
 
-use crate::daemon::health::is_canary_node;
+use crate::daemon::health::is_canary;
 use crate::daemon::peers;
 use crate::daemon::rooms::{Counts, RoomState, Rooms};
 use kvroom::metrics::{Durations, Metrics, PeerMetrics, QueueOf};
@@ -80,7 +80,7 @@ async fn run(node: Node, rooms: Rooms, publish: watch::Sender<Value>) {
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        let now = Reading::of(&node.metrics(), |peer| is_canary_node(node.name(), peer));
+        let now = Reading::of(&node.metrics(), |peer| is_canary(node.name(), peer));
         if publish.receiver_count() > 0 {
             let counts = rooms.counts().await;
             let peers = peers::of(&node, WITHIN).await.ok();

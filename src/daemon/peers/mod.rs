@@ -1,7 +1,7 @@
 //! Other nodes, and this one: who is there, since when, and what the node counts.
 
 use super::App;
-use super::health::is_canary_node;
+use super::health::is_canary;
 use super::http::{Json, Path, Problem, QUESTION, Routes, answered};
 use axum::Json as Answer;
 use axum::extract::State;
@@ -138,7 +138,7 @@ async fn disconnect_peer(
 ) -> Result<(StatusCode, Answer<PeerView>), Problem> {
     let node = app.node();
     let known = answered(node, QUESTION, node.peer(&name)).await?;
-    let Some(peer) = known.filter(|_| !is_canary_node(node.name(), &name)) else {
+    let Some(peer) = known.filter(|_| !is_canary(node.name(), &name)) else {
         let shown: String = name.chars().take(64).collect();
         let text = format!("no peer named {shown:?} was met: GET /v1/peers lists them");
         return Err(Problem::not_found(
@@ -175,7 +175,7 @@ async fn show_node(State(app): State<App>) -> Result<Answer<NodeView>, Problem> 
 /// `not-answering`, if the node's own task does not say within this time.
 pub(crate) async fn of(node: &Node, within: Duration) -> Result<Vec<PeerView>, Problem> {
     let mut peers = answered(node, within, node.peers()).await?;
-    peers.retain(|peer| !is_canary_node(node.name(), peer.name()));
+    peers.retain(|peer| !is_canary(node.name(), peer.name()));
     let counted = node.metrics();
     let mut held: Vec<Option<u64>> = peers
         .iter()
