@@ -400,6 +400,24 @@ fn canaries_do_not_hold_up_the_end_of_a_daemon() {
 }
 
 #[test]
+fn canaries_that_are_stuck_do_not_hold_up_the_end_of_a_daemon_either() {
+    let Some(wedges) = Wedges::new() else { return };
+    let mut daemon = node("ends", 4, &[], Some(&wedges));
+    ready(&daemon);
+    wedges.plant("lane-0");
+    daemon.until("/readyz", |answer| !red(answer).is_empty());
+    let told = Instant::now();
+    let (status, last) = daemon.stop();
+    let (took, last) = (told.elapsed(), last.unwrap());
+    assert_eq!(status.code(), Some(0), "{last}");
+    assert_eq!(
+        (&last["drained"], &last["leaked"]),
+        (&json!(true), &json!([]))
+    );
+    assert!(took < 8 * SECOND, "it took {took:?}");
+}
+
+#[test]
 fn systemd_is_told_that_it_is_ready_alive_and_stopping_and_no_more_when_a_part_is_blocked() {
     let Some(wedges) = Wedges::new() else { return };
     let folder = Folder::new();

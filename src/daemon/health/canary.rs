@@ -20,10 +20,11 @@ use super::judge::{CanarySeen, LastSeen, PATIENCE};
 use super::report::CanaryRuns;
 use crate::daemon::config::HealthSettings;
 use kvroom::health::{Part, PulseWatch};
+use kvroom::metrics::RoomsIn;
 use kvroom::{
     Chunk, Class, Code, Deadlines, Fabric, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool,
-    PoolKind, PoolLayout, Reason, ReceiveRoom, RoomId, RoomKey, SendBuilder, StartErrorKind,
-    WriteLease,
+    PoolKind, PoolLayout, Reason, ReceiveRoom, RoomId, RoomKey, SendBuilder, ShutdownReport,
+    StartErrorKind, StateName, WriteLease,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -330,6 +331,36 @@ impl Canaries {
             .collect();
         for stopping in stopping {
             let _ = stopping.await;
+        }
+    }
+}
+
+/// How long the end of a daemon waits for canaries when nobody else's room is left.
+const ALONE: Duration = Duration::from_secs(3);
+
+/// While a node shuts down: completes when nothing but canaries has been left of its rooms for a while,
+/// as when a lane stands still. Nobody else has any of their pages, so that they may be left behind.
+pub(crate) async fn canaries_alone(node: &Node) -> ShutdownReport {
+    let open = |r: &&RoomsIn| !matches!(r.state, StateName::Done | StateName::Aborted);
+    let mut since = None;
+    loop {
+        tokio::time::sleep(ALONE / 60).await;
+        // Counted without asking anybody, and canaries are not among them.
+        let rooms: u64 = (node.metrics().rooms.iter().filter(open))
+            .map(|r| r.count)
+            .sum();
+        let alone = *since.get_or_insert_with(Instant::now);
+        if rooms > 0 {
+            since = None;
+        } else if alone.elapsed() > ALONE {
+            tracing::warn!(
+                node = node.name(),
+                "no room but canaries is left, and the node has not ended: it is left behind"
+            );
+            return ShutdownReport {
+                drained: true,
+                leaked: Vec::new(),
+            };
         }
     }
 }

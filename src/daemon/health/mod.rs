@@ -32,7 +32,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-pub(crate) use canary::{NAME as CANARY, is_canary, is_canary_room};
+pub(crate) use canary::{NAME as CANARY, canaries_alone, is_canary, is_canary_room};
 
 use canary::Canaries;
 use kvroom::{ClusterKey, LocalHub, Node};
