@@ -152,13 +152,9 @@ impl Node {
         let lanes = (0..).map(QueueOf::Lane).zip(&stats.lanes);
         let homes = (0..).map(QueueOf::Shard).zip(&stats.homes);
         let oldest = stats.oldest.iter().filter_map(|o| o.since()).min();
-        let former = shared
-            .pools
-            .borrow()
-            .pools
-            .iter()
-            .map(|p| p.pool.quarantined().len())
-            .sum::<usize>();
+        // Not borrowed for longer than that: who adds a pool waits for it, and shards behind that.
+        let pools = std::sync::Arc::clone(&shared.pools.borrow());
+        let former = pools.quarantined();
         Metrics {
             at: now.since(Default::default()),
             started: rooms.begun().to_vec(),

@@ -215,6 +215,11 @@ impl Pool {
             .map_or_else(Vec::new, |a| a.quarantined())
     }
 
+    /// How many pages [`Pool::quarantined`] lists, without making the list: one load.
+    pub fn quarantined_pages(&self) -> usize {
+        self.memory().attachment().map_or(0, |a| a.waiting())
+    }
+
     /// Frees the pages of [`Pool::quarantined`] that nobody can write any more; how many those were. A
     /// refused lease does this too.
     pub fn look_again(&self) -> usize {

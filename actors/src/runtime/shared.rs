@@ -51,8 +51,8 @@ impl Pools {
     }
 
     /// Pages that former lives of the pools may still write.
-    pub(crate) fn quarantined(&self) -> usize {
-        self.pools.iter().map(|p| p.pool.quarantined().len()).sum()
+    pub fn quarantined(&self) -> usize {
+        self.pools.iter().map(|p| p.pool.quarantined_pages()).sum()
     }
 
     /// Looks again at pages that former lives of the pools may still write; how many came free.

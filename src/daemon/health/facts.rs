@@ -58,7 +58,7 @@ impl Facts {
         let seen = pools.map(|pool| {
             let name = pool.layout().name.clone();
             let by_rooms = self.quarantined.by_pool.get(&name).copied().unwrap_or(0);
-            let former = pool.quarantined().len() as u64;
+            let former = pool.quarantined_pages() as u64;
             PoolSeen {
                 pages: u64::from(pool.layout().pages),
                 leased: pool.leased_pages() as u64,

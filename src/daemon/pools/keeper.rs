@@ -361,7 +361,7 @@ impl Keeper {
 
 /// Pages that somebody may still touch.
 fn held(entry: &Entry) -> usize {
-    entry.pool().leased_pages() + entry.pool().quarantined().len()
+    entry.pool().leased_pages() + entry.pool().quarantined_pages()
 }
 
 fn broken(name: &str) -> Problem {

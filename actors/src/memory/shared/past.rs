@@ -45,8 +45,8 @@ pub struct Quarantined {
 /// This runtime's hold on a pool in a file.
 pub(crate) struct Attachment {
     companion: Companion,
-    /// Where tables of this runtime say that they are recorded here.
-    noted: Mutex<Vec<Weak<Noted>>>,
+    /// Where tables of this runtime say that they are recorded here; none once it is let go of, for good.
+    noted: Mutex<Option<Vec<Weak<Noted>>>>,
     past: Mutex<Past>,
     /// Pages that wait.
     waiting: AtomicUsize,
@@ -71,12 +71,17 @@ impl Beside {
         self.0.list()
     }
 
-    fn add(&self, to: &Arc<Attachment>, entry: TableEntry) {
+    fn add(&self, to: &Arc<Attachment>, entry: TableEntry) -> Result<(), SharedError> {
         let mut noted = to.noted();
-        noted.retain(|n| n.strong_count() > 0);
-        noted.push(Arc::downgrade(&self.0));
-        drop(noted);
+        let Some(tables) = &mut *noted else {
+            to.companion.remove_table(&entry);
+            return Err(to.let_go_of());
+        };
+        tables.retain(|n| n.strong_count() > 0);
+        tables.push(Arc::downgrade(&self.0));
+        // With the guard: whoever lets go of the pool finds it in both lists, or in none.
         self.list().push((Arc::clone(to), entry));
+        Ok(())
     }
 
     fn has(&self, pool: &Arc<Attachment>) -> bool {
@@ -166,7 +171,7 @@ impl Attachment {
         let waiting = past.pages().count();
         Ok(Arc::new(Attachment {
             companion,
-            noted: Mutex::default(),
+            noted: Mutex::new(Some(Vec::new())),
             past: Mutex::new(past),
             waiting: AtomicUsize::new(waiting),
         }))
@@ -181,6 +186,14 @@ impl Attachment {
         let mut pages: Vec<_> = past.pages().collect();
         pages.sort_unstable_by_key(|q| q.page);
         pages
+    }
+
+    /// How many those are. One load.
+    pub(crate) fn waiting(&self) -> usize {
+        if !self.companion.is_mapped() {
+            return 0;
+        }
+        self.waiting.load(Ordering::Acquire)
     }
 
     /// Frees the pages of former lives that nobody can write any more; how many that were.
@@ -266,10 +279,7 @@ impl Attachment {
         let entry = self.record(writer, table.len())?;
         let path = self.companion.table_path(entry.number);
         match file::link(table.fd(), &path) {
-            Ok(()) => {
-                table.beside().add(self, entry);
-                Ok(())
-            }
+            Ok(()) => table.beside().add(self, entry),
             Err(why) => {
                 self.companion.remove_table(&entry);
                 Err(why)
@@ -299,7 +309,7 @@ impl Attachment {
         }
         if !table.beside().has(self) {
             let entry = self.record(writer, 0)?;
-            table.beside().add(self, entry);
+            table.beside().add(self, entry)?;
         }
         Ok(())
     }
@@ -310,21 +320,32 @@ impl Attachment {
         if !self.companion.is_mapped() {
             return;
         }
-        let noted = std::mem::take(&mut *self.noted());
-        for table in noted.iter().filter_map(Weak::upgrade) {
+        // From here on no table is added.
+        let noted = self.noted().take();
+        for table in noted.iter().flatten().filter_map(Weak::upgrade) {
             for (_, entry) in table.of(self) {
                 self.companion.remove_table(&entry);
             }
         }
     }
 
-    fn noted(&self) -> MutexGuard<'_, Vec<Weak<Noted>>> {
+    fn let_go_of(&self) -> SharedError {
+        SharedError::Companion {
+            path: self.companion.path().to_owned(),
+            why: "the pool was let go of: nothing of it is lent any more".into(),
+        }
+    }
+
+    fn noted(&self) -> MutexGuard<'_, Option<Vec<Weak<Noted>>>> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn record(&self, writer: &ProcessId, bytes: usize) -> Result<TableEntry, SharedError> {
         // One at a time.
         let _past = self.past();
+        if self.noted().is_none() {
+            return Err(self.let_go_of());
+        }
         self.companion.add_table(bytes as u64, writer)
     }
 
