@@ -15,6 +15,14 @@ use std::cell::Cell;
 use std::fmt;
 use std::ptr::NonNull;
 
+thread_local! {
+    /// Where bytes of others' memory are shown, page after page.
+    static SHOWN: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// The most of that which a thread keeps.
+const KEPT: usize = 4 << 20;
+
 /// Which end of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
@@ -209,9 +217,17 @@ impl SourceView {
         let (start, len) = lent(self.held(), End::Source, offset, bytes, &Cell::new(0))?;
         if self.held().memory().is_foreign() {
             // Other processes may write it meanwhile: what is shown is a copy.
-            let mut copy = vec![0; len];
-            self.held().memory().look(offset, &mut copy);
-            return Ok(f(&copy));
+            let mut copy = SHOWN.take();
+            if copy.len() < len {
+                copy.resize(len, 0);
+            }
+            let seen = self.held().memory().look(offset, &mut copy[..len]);
+            debug_assert!(seen.is_some(), "it was checked above");
+            let result = f(&copy[..len]);
+            if copy.len() <= KEPT {
+                SHOWN.set(copy);
+            }
+            return Ok(result);
         }
         // SAFETY: within the pool's initialised memory; the pages are held for reading as long as
         // this view lives, so nobody writes them.
