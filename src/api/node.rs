@@ -196,7 +196,7 @@ impl NodeBuilder {
     }
 
     /// How many entries the flight recorder keeps for each shard, and as many for all else; 16,384 if
-    /// not said, which is some 2 MiB a shard once it is full. With 0 nothing is recorded.
+    /// not said, which is at least 2 MiB a shard once it is full, and up to 6 if all of them have reasons. With 0 nothing is recorded.
     pub fn recorder(mut self, entries: usize) -> Self {
         self.config.recorder = entries;
         self

@@ -100,7 +100,9 @@ impl SendBuilder {
     /// Has everything copied by this lane, counted from 0, and nothing by the room's shard itself: a
     /// lane that is near the memory, say, or one that is to be tried. Over a network the lane has a
     /// connection of its own only if there are as many ([`crate::Net::connections`]); if not, it
-    /// shares another lane's. All lanes if not said.
+    /// shares another lane's; and that connection is one for bulk, so that what is urgent
+    /// ([`Class::Interactive`]) has its turn on the lane, and then waits behind what the kernel has taken for
+    /// it. All lanes if not said.
     pub fn lane(mut self, lane: u16) -> Self {
         self.lane = Some(lane);
         self
