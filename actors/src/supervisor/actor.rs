@@ -92,6 +92,11 @@ impl Inbox {
         self.tx.same_channel(&other.tx)
     }
 
+    /// Whether the shard has stopped.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.tx.is_closed()
+    }
+
     /// Puts a message in. Hands it back if the shard has stopped.
     pub fn put(&self, message: Inbound) -> Result<(), Box<Inbound>> {
         self.tx.send(message).map_err(|e| Box::new(e.0))?;
