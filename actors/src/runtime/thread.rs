@@ -11,6 +11,7 @@ use super::listen::{ListenError, Listener, bind, bind_near};
 use super::pulse::{Beat, Beats, Entrance};
 use super::shared::{NamedPool, NodeShared, Pools};
 use super::stats::Stats;
+use super::stuck::Asked;
 use crate::copy::actor::{AreYouThere, Drain, Lane};
 use crate::ids::{Incarnation, PeerRef, PoolId, RoomId};
 use crate::memory::{ClaimNumbers, GateTable, Origin, Pool};
@@ -109,6 +110,7 @@ pub struct Runtime {
     addresses: Vec<String>,
     stopped: watch::Receiver<Option<StopReport>>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    asked: Asked,
 }
 
 struct Ready {
@@ -223,6 +225,7 @@ impl Runtime {
             lanes,
             seated,
         } = ready_rx.recv().map_err(|_| NodeError::Died)??;
+        let asked = Asked::new(inboxes.len());
         let runtime = Runtime {
             shared,
             inboxes,
@@ -231,6 +234,7 @@ impl Runtime {
             addresses,
             stopped,
             thread: Mutex::new(Some(thread)),
+            asked,
         };
         Ok((runtime, seated))
     }
@@ -252,6 +256,11 @@ impl Runtime {
     /// The shard of a room.
     pub fn inbox(&self, room: RoomId) -> &Inbox {
         &self.inboxes[NodeShared::shard_of(room, self.inboxes.len())]
+    }
+
+    /// What shards were asked by [`Runtime::stuck_rooms`] and have not answered.
+    pub(super) fn asked(&self) -> &Asked {
+        &self.asked
     }
 
     /// All shards.
