@@ -819,9 +819,10 @@ impl Shard {
         let now = self.running.now();
         while let Some(clock) = self.timers.pop(now) {
             if let Clock::Room(life, Timer::Outcome) = clock
-                && let Some(attached) = self.core.attached(life)
+                && let Some(l) = self.core.life_mut(life)
+                && l.outcome().is_none()
             {
-                attached.late = Some(now);
+                l.attached_mut().late = Some(now);
                 self.late.insert((now, life));
             }
             let input = match clock {
