@@ -65,11 +65,12 @@ async fn a_lane_that_stands_still_in_a_copy_is_named_and_the_other_parts_answer(
     duo.brake.release();
     assert_eq!(within(receiver.outcome()).await, Outcome::Done);
     let answers = within(node.probe(PATIENCE)).await;
-    let asked = ["lane 0", "lane 1", "node", "shard 0"];
+    let asked = ["lane 0", "lane 1", "node"];
     let mut names: Vec<String> = answers.iter().map(|a| a.part.to_string()).collect();
     names.sort();
-    assert_eq!(names[..4], asked, "{names:?}");
-    assert!(names[4].starts_with("session "), "{names:?}");
+    assert_eq!(names[..3], asked, "{names:?}");
+    assert!(names[3].starts_with("session "), "{names:?}");
+    assert_eq!(names[4..], ["shard 0"], "{names:?}");
     assert!(answers.iter().all(|a| a.took.is_some()), "{answers:?}");
     drop((receiver, sender));
     duo.end().await;
@@ -171,4 +172,64 @@ async fn a_listener_says_where_it_is_and_that_it_accepts() {
     assert_eq!(addresses, duo.prefill.node.addresses());
     assert!(listeners.iter().all(|l| l.failing.is_none()));
     duo.end().await;
+}
+
+#[tokio::test]
+async fn whoever_asks_while_another_does_is_told_of_the_sessions_too() {
+    let duo = Duo::new().await;
+    let node = &duo.decode.node;
+    let sessions = |answers: &[kvroom::health::Answer]| {
+        let parts = answers.iter().map(|a| &a.part);
+        parts.filter(|p| matches!(p, Part::Session(_))).count()
+    };
+    for _ in 0..100 {
+        node.ask();
+        let both = within(async { tokio::join!(node.probe(PATIENCE), node.probe(PATIENCE)) }).await;
+        assert_eq!((sessions(&both.0), sessions(&both.1)), (1, 1));
+    }
+    duo.end().await;
+}
+
+#[tokio::test]
+async fn a_session_that_stands_still_is_named_also_when_the_last_question_was_not_answered() {
+    let duo = Duo::new().await;
+    let node = &duo.decode.node;
+    within(node.probe(PATIENCE)).await;
+    let silence = Silence::of(node).await;
+    for _ in 0..2 {
+        let answers = within(node.probe(Duration::from_millis(50))).await;
+        let session = answers.iter().find(|a| matches!(a.part, Part::Session(_)));
+        let session = session.expect("the session is one of the parts");
+        assert!(
+            session.took.is_none() && session.waits.is_some(),
+            "{answers:?}"
+        );
+    }
+    drop(silence);
+    let answers = within(node.probe(PATIENCE)).await;
+    assert!(answers.iter().all(|a| a.took.is_some()), "{answers:?}");
+    duo.end().await;
+}
+
+#[tokio::test]
+async fn a_shard_that_dies_before_it_has_answered_is_gone_and_not_only_still() {
+    let hub = kvroom::LocalHub::new();
+    let node = Node::builder("lonely")
+        .hub(&hub)
+        .shards(1)
+        .start()
+        .await
+        .unwrap();
+    let silence = Silence::of(&node).await;
+    let die = |_: &mut _, _: &mut _| panic!("told to die");
+    let die = kvroom::actors::supervisor::actor::Inbound::Ask(Box::new(die));
+    node.runtime().inbox(RoomId(0)).put(die).unwrap();
+    node.ask();
+    assert!(pulse_of(&node, &Part::Shard(0)).asked.is_some());
+    drop(silence);
+    until("the shard is gone", || {
+        node.ask();
+        pulse_of(&node, &Part::Shard(0)).gone
+    })
+    .await;
 }

@@ -12,12 +12,10 @@
 use super::node::Node;
 use kvroom_actors::ids::{PeerRef, RoomId};
 use kvroom_actors::limits::Limits;
-use kvroom_actors::runtime::pulse::Beat;
 pub use kvroom_actors::runtime::pulse::{EntranceState, Part, PartPulse};
 use kvroom_actors::runtime::shared::NodeShared;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The parts of a node at one moment: its own task, its shards, its lanes.
@@ -187,7 +185,7 @@ impl Node {
     /// missing, are in the next [`Node::pulse`]. A part that has not answered the last time is not
     /// asked again. The owners of sessions are asked too; [`Node::probe`] tells of those.
     pub fn ask(&self) {
-        drop(self.runtime().ask());
+        self.runtime().ask();
     }
 
     /// Asks every part, the owners of sessions among them, and waits until all have answered, or so
@@ -195,17 +193,16 @@ impl Node {
     pub async fn probe(&self, within: Duration) -> Vec<Answer> {
         let deadline = tokio::time::Instant::now() + within;
         let shared = self.shared();
-        let all = shared.beats.all().cloned();
-        let mut beats: Vec<Arc<Beat>> = all.collect();
-        let sessions = self.runtime().ask();
-        if let Ok(Ok(sessions)) = tokio::time::timeout_at(deadline, sessions).await {
-            beats.extend(sessions);
-        }
+        self.runtime().ask();
         loop {
             let mut answered = std::pin::pin!(shared.beats.answered.notified());
             // From here on no answer is missed.
             answered.as_mut().enable();
-            let read: Vec<PartPulse> = beats.iter().map(|beat| beat.read()).collect();
+            // Whoever asked first: when the node's own task has answered, the sessions are those that it
+            // has asked, and until then those of the last time.
+            let sessions = shared.beats.sessions();
+            let beats = shared.beats.all().chain(sessions.iter());
+            let read: Vec<PartPulse> = beats.map(|beat| beat.read()).collect();
             let all_said = read.iter().all(|p| p.gone || p.asked.is_none());
             if all_said || tokio::time::timeout_at(deadline, answered).await.is_err() {
                 return read.into_iter().map(answer).collect();

@@ -21,8 +21,9 @@ pub use kvroom_actors::record::{
 };
 pub use kvroom_actors::room::event::{JobEnd, LegTerms, SectionShape, Timer};
 
-use super::node::{Node, ask_with, room_info};
+use super::node::{Node, room_info};
 use super::stats::RoomInfo;
+use std::task::Poll;
 use std::time::Duration;
 
 /// What should have come to an end by itself, and has not.
@@ -30,38 +31,72 @@ use std::time::Duration;
 pub struct Stuck {
     /// Rooms without an outcome although their deadline is over, and rooms that are quarantined.
     pub rooms: Vec<RoomInfo>,
+    /// How many such rooms there are that are not listed.
+    pub more: u64,
     /// Shards that did not answer, by their numbers.
     pub silent: Vec<usize>,
 }
 
 impl Node {
     /// Rooms that have no outcome `grace` after their deadline, and rooms that passed their drain
-    /// deadline. Each shard is given `within` to answer.
+    /// deadline: 256 of each shard at most, the oldest first. Deadlines move by the time in which this
+    /// process does not run. The answer is there after `within` and a tenth of a second, and never has a shard
+    /// more than one of these questions to answer. To be awaited in a tokio runtime that has a clock.
     pub async fn stuck_rooms(&self, grace: Duration, within: Duration) -> Stuck {
-        let asked: Vec<_> = (self.runtime().inboxes().iter())
-            .map(|inbox| ask_with(inbox, move |shard, _| shard.stuck_rooms(grace)))
-            .collect();
         let until = tokio::time::Instant::now() + within.min(LONGEST);
-        let (mut found, mut silent) = (Vec::new(), Vec::new());
-        for (shard, answer) in asked.into_iter().enumerate() {
-            // One that has stopped has no rooms.
-            let Some(answer) = answer else { continue };
-            match tokio::time::timeout_at(until, answer).await {
-                Ok(rooms) => found.extend(rooms.unwrap_or_default()),
-                Err(_) => silent.push(shard),
+        let shards = 0..self.runtime().inboxes().len();
+        // All of them at once: none waits for another's silence.
+        let asked = shards.map(|shard| self.runtime().stuck_rooms(shard, grace, until));
+        let mut stuck = Stuck::default();
+        let mut found = Vec::new();
+        for (shard, answer) in all(asked).await.into_iter().enumerate() {
+            match answer {
+                Ok(rooms) => {
+                    stuck.more += rooms.more;
+                    found.extend(rooms.rooms);
+                }
+                Err(_) => stuck.silent.push(shard),
             }
         }
         let names = match found.is_empty() {
             true => Default::default(),
-            false => self.peer_names().await,
+            // If the node's own task is stuck as well, then without the names of peers.
+            false => {
+                let until = until.max(tokio::time::Instant::now() + within.min(NAMES));
+                let names = tokio::time::timeout_at(until, self.peer_names());
+                names.await.unwrap_or_default()
+            }
         };
         let rooms = found.into_iter().map(|room| room_info(room, &names));
-        Stuck {
-            rooms: rooms.collect(),
-            silent,
-        }
+        stuck.rooms = rooms.collect();
+        stuck
     }
 }
 
+/// Awaits all of these at once; what they give, in order.
+async fn all<F: Future>(these: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut these: Vec<_> = these.map(|one| (Box::pin(one), None)).collect();
+    std::future::poll_fn(|context| {
+        let mut waits = false;
+        for (one, given) in &mut these {
+            if given.is_none() {
+                match one.as_mut().poll(context) {
+                    Poll::Ready(is) => *given = Some(is),
+                    Poll::Pending => waits = true,
+                }
+            }
+        }
+        if waits {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    })
+    .await;
+    these.into_iter().filter_map(|(_, given)| given).collect()
+}
+
+/// How long the node's own task may take for the names of peers, if the shards have taken all of the time.
+const NAMES: Duration = Duration::from_millis(100);
 /// An instant cannot hold every duration.
 const LONGEST: Duration = Duration::from_secs(86_400);

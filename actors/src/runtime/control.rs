@@ -7,7 +7,7 @@ use super::greet::{self, Conn, Role};
 use super::hub::{Knock, LocalHub};
 use super::listen::{Accepting, Greetings, Refusals};
 use super::peers::Known;
-use super::pulse::{Beat, Entrance};
+use super::pulse::Entrance;
 use super::shared::{NamedPool, NodeShared, Pools};
 use crate::fabric::Fabric;
 use crate::fabric::stream::Stream;
@@ -138,9 +138,7 @@ pub(crate) enum ControlMsg {
         reply: oneshot::Sender<Vec<PeerInfo>>,
     },
     /// Whether it is there; the owners of sessions are asked too, and who they are is told.
-    Ask {
-        reply: oneshot::Sender<Vec<Arc<Beat>>>,
-    },
+    Ask,
     Stop,
 }
 
@@ -464,9 +462,8 @@ fn handle(state: &Shared, message: ControlMsg) {
                 .collect();
             let _ = reply.send(infos);
         }
-        ControlMsg::Ask { reply } => {
+        ControlMsg::Ask => {
             let state = state.borrow();
-            state.node.beats.node.answer();
             let up = state.peers.values().filter(|k| k.is_up());
             let asked = up.map(|known| {
                 let beat = Arc::clone(&known.beat);
@@ -475,7 +472,10 @@ fn handle(state: &Shared, message: ControlMsg) {
                 }
                 beat
             });
-            let _ = reply.send(asked.collect());
+            let beats = &state.node.beats;
+            beats.set_sessions(asked.collect());
+            // Last: who sees the answer sees which sessions there are.
+            beats.node.answer();
         }
         ControlMsg::Stop => {}
     }

@@ -37,6 +37,7 @@ pub(crate) mod readable;
 pub mod shared;
 pub(crate) mod spin;
 pub mod stats;
+mod stuck;
 pub mod tally;
 mod thread;
 
@@ -50,4 +51,5 @@ pub use hub::LocalHub;
 pub use listen::ListenError;
 pub use net::{ClusterKey, KeyTooShort, Net};
 pub use other_process::OtherProcess;
+pub use stuck::Silent;
 pub use thread::{NodeError, Runtime, StopReport};

@@ -14,8 +14,8 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
@@ -244,6 +244,9 @@ pub struct Beats {
     pub lanes: Vec<Arc<Beat>>,
     /// Told of every answer of any part, sessions among them.
     pub answered: Arc<Notify>,
+    /// Of the sessions that there were when the node's own task answered last. Locked for as long as a
+    /// pointer is copied.
+    sessions: Mutex<Arc<[Arc<Beat>]>>,
 }
 
 impl Beats {
@@ -256,7 +259,17 @@ impl Beats {
             shards: (0..shards).map(|n| beat(Part::Shard(n))).collect(),
             lanes: (0..lanes).map(|n| beat(Part::Lane(n))).collect(),
             answered,
+            sessions: Mutex::new(Arc::new([])),
         }
+    }
+
+    /// Those of the sessions, as the node's own task said when it answered last.
+    pub fn sessions(&self) -> Arc<[Arc<Beat>]> {
+        Arc::clone(&self.sessions.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set_sessions(&self, sessions: Arc<[Arc<Beat>]>) {
+        *self.sessions.lock().unwrap_or_else(PoisonError::into_inner) = sessions;
     }
 
     /// All of them.

@@ -11,6 +11,7 @@ use super::listen::{ListenError, Listener, bind, bind_near};
 use super::pulse::{Beat, Beats, Entrance};
 use super::shared::{NamedPool, NodeShared, Pools};
 use super::stats::Stats;
+use super::stuck::Asked;
 use crate::copy::actor::{AreYouThere, Drain, Lane};
 use crate::ids::{Incarnation, PeerRef, PoolId, RoomId};
 use crate::memory::{ClaimNumbers, GateTable, Origin, Pool};
@@ -103,16 +104,18 @@ pub struct StopReport {
 pub struct Runtime {
     shared: Arc<NodeShared>,
     inboxes: Vec<Inbox>,
-    lanes: Vec<Addr<Lane>>,
+    /// Each lane's ear: it holds one question. No address of an actor leaves the node's threads.
+    lanes: Vec<mpsc::Sender<AreYouThere>>,
     control: mpsc::Sender<ControlMsg>,
     addresses: Vec<String>,
     stopped: watch::Receiver<Option<StopReport>>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    asked: Asked,
 }
 
 struct Ready {
     inboxes: Vec<Inbox>,
-    lanes: Vec<Addr<Lane>>,
+    lanes: Vec<mpsc::Sender<AreYouThere>>,
     seated: Option<Seated>,
 }
 
@@ -222,6 +225,7 @@ impl Runtime {
             lanes,
             seated,
         } = ready_rx.recv().map_err(|_| NodeError::Died)??;
+        let asked = Asked::new(inboxes.len());
         let runtime = Runtime {
             shared,
             inboxes,
@@ -230,6 +234,7 @@ impl Runtime {
             addresses,
             stopped,
             thread: Mutex::new(Some(thread)),
+            asked,
         };
         Ok((runtime, seated))
     }
@@ -251,6 +256,11 @@ impl Runtime {
     /// The shard of a room.
     pub fn inbox(&self, room: RoomId) -> &Inbox {
         &self.inboxes[NodeShared::shard_of(room, self.inboxes.len())]
+    }
+
+    /// What shards were asked by [`Runtime::stuck_rooms`] and have not answered.
+    pub(super) fn asked(&self) -> &Asked {
+        &self.asked
     }
 
     /// All shards.
@@ -338,35 +348,43 @@ impl Runtime {
     }
 
     /// Asks every part whether it is there, but those that have not answered the last time. Waits for
-    /// nobody: the answers are in the parts' beats. What is given is told of the beats of the
-    /// sessions that there are, by the node's own task; it never is if that has stopped.
-    pub fn ask(&self) -> oneshot::Receiver<Vec<Arc<Beat>>> {
+    /// nobody: the answers are in the parts' beats. The node's own task asks the sessions, and says which
+    /// there are ([`Beats::sessions`]). Nothing in a child of fork.
+    pub fn ask(&self) {
+        use mpsc::error::TrySendError;
+        if !self.shared.origin.is_here() {
+            return;
+        }
         let beats = &self.shared.beats;
         for (beat, inbox) in beats.shards.iter().zip(&self.inboxes) {
             let question = Inbound::Ask(Box::new(|shard, _| shard.is_there()));
-            if beat.ask() && inbox.put(question).is_err() {
+            // One that died with a question unanswered is asked no more.
+            if inbox.is_closed() || (beat.ask() && inbox.put(question).is_err()) {
                 beat.gone();
             }
         }
         for (beat, lane) in beats.lanes.iter().zip(&self.lanes) {
-            if !lane.connected() {
+            if lane.is_closed() {
                 beat.gone();
             } else if beat.ask() {
                 beat.post();
-                lane.do_send(AreYouThere);
+                match lane.try_send(AreYouThere) {
+                    // What waits there is answered as well.
+                    Ok(()) | Err(TrySendError::Full(_)) => {}
+                    Err(TrySendError::Closed(_)) => beat.gone(),
+                }
             }
         }
-        let (reply, sessions) = oneshot::channel();
-        if beats.node.ask() {
-            use mpsc::error::TrySendError;
-            match self.control.try_send(ControlMsg::Ask { reply }) {
-                Ok(()) => {}
-                Err(TrySendError::Closed(_)) => beats.node.gone(),
-                // What waits there is seen as well.
-                Err(TrySendError::Full(_)) => beats.node.withdraw(),
+        if self.control.is_closed() {
+            beats.node.gone();
+            // None outlives it.
+            beats.set_sessions(Arc::new([]));
+        } else if beats.node.ask() {
+            // What waits there is seen as well; that it stopped meanwhile, the next time.
+            if self.control.try_send(ControlMsg::Ask).is_err() {
+                beats.node.withdraw();
             }
         }
-        sessions
     }
 
     /// Messages that wait for the node's own task.
@@ -542,7 +560,7 @@ fn run(start: Start, ready: &std::sync::mpsc::Sender<Result<Ready, NodeError>>) 
         });
         let mut listening = Ok(Ready {
             inboxes: handles.clone(),
-            lanes: threads.lanes.iter().map(|(lane, _)| lane.clone()).collect(),
+            lanes: std::mem::take(&mut threads.ears),
             seated,
         });
         if let Err(error) = threads.pin(&config.pin) {
@@ -598,6 +616,8 @@ struct Threads {
     /// Dropped when the node is over: then a driver lets go of its shard.
     driven: Vec<oneshot::Sender<()>>,
     lanes: Vec<(Addr<Lane>, Arbiter)>,
+    /// By which each of them is asked whether it is there.
+    ears: Vec<mpsc::Sender<AreYouThere>>,
     /// Rings that the shards' threads read.
     rings: super::spin::Rings,
 }
@@ -648,6 +668,17 @@ impl Threads {
             let lane = lane.with_plant(plant);
             lane
         });
+        let (ear, mut questions) = mpsc::channel(1);
+        let lane_itself = addr.clone();
+        arbiter.spawn(async move {
+            while let Some(question) = questions.recv().await {
+                // Over with the lane: then nobody hears at this ear any more.
+                if lane_itself.send(question).await.is_err() {
+                    return;
+                }
+            }
+        });
+        self.ears.push(ear);
         self.lanes.push((addr, arbiter));
     }
 

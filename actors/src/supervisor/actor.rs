@@ -39,7 +39,7 @@ use crate::runtime::queue;
 use crate::runtime::shared::NodeShared;
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, MessageResult};
 use kvroom_kernels::coverage::Rect;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -90,6 +90,11 @@ impl Inbox {
     /// Whether both lead to the same shard.
     pub fn is(&self, other: &Inbox) -> bool {
         self.tx.same_channel(&other.tx)
+    }
+
+    /// Whether the shard has stopped.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.tx.is_closed()
     }
 
     /// Puts a message in. Hands it back if the shard has stopped.
@@ -151,6 +156,8 @@ pub struct Shard {
     traces: HashMap<(PeerRef, ClaimNo), Trace>,
     /// Lives that passed their drain deadline, by when they did.
     quarantined: BTreeMap<(Tick, LifeId), Quarantined>,
+    /// Lives that have no outcome though the clock of it ran out, by when it did on running time.
+    late: BTreeSet<(Tick, LifeId)>,
     /// Gates that were closed with somebody inside.
     stuck_gates: Vec<(LifeId, LegNo)>,
     looking: bool,
@@ -319,6 +326,7 @@ impl Shard {
             places: HashMap::new(),
             traces: HashMap::new(),
             quarantined: BTreeMap::new(),
+            late: BTreeSet::new(),
             stuck_gates: Vec::new(),
             looking: false,
             scribe,
@@ -366,6 +374,21 @@ impl Shard {
         let limit = Tick(now.0.saturating_sub(TOO_LATE.as_nanos() as u64));
         self.beat.overdue(self.timers.outcomes_before(limit));
         self.beat.answer();
+    }
+
+    /// Lives that passed their drain deadline, those first that did first.
+    pub(super) fn quarantined_lives(&self) -> impl ExactSizeIterator<Item = LifeId> {
+        self.quarantined.keys().map(|(_, life)| *life)
+    }
+
+    /// Lives that have no outcome so long after their deadline, up to 1,000 of those whose clock was
+    /// looked at and of those whose clock was not. On running time: a deadline that moved is not over.
+    pub(super) fn late_lives(&self, grace: Duration) -> impl Iterator<Item = LifeId> {
+        let grace = u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX);
+        let limit = Tick(self.running.now().0.saturating_sub(grace));
+        let rang = self.late.range(..(limit, LifeId(0))).take(1_000);
+        rang.map(|(_, life)| *life)
+            .chain(self.timers.outcomes_of(limit))
     }
 
     /// Asks the core to shut down; told when nothing is held any more.
@@ -651,6 +674,11 @@ impl Shard {
     }
 
     fn publish(&mut self, life: LifeId, outcome: Outcome) {
+        if let Some(attached) = self.core.attached(life)
+            && let Some(since) = attached.late.take()
+        {
+            self.late.remove(&(since, life));
+        }
         // One that has left the tables already is counted and told when its leases go back.
         if let Some(l) = self.core.life(life) {
             self.count_end(l.attached(), &outcome);
@@ -808,6 +836,13 @@ impl Shard {
         self.wakeup.fired();
         let now = self.running.now();
         while let Some(clock) = self.timers.pop(now) {
+            if let Clock::Room(life, Timer::Outcome) = clock
+                && let Some(l) = self.core.life_mut(life)
+                && l.outcome().is_none()
+            {
+                l.attached_mut().late = Some(now);
+                self.late.insert((now, life));
+            }
             let input = match clock {
                 Clock::Room(life, timer) => Input::Timer { life, timer },
                 Clock::Early(peer, tag) => Input::EarlyTimer { peer, tag },
@@ -1318,6 +1353,9 @@ impl Shard {
             && matches!(attached.shared.outcome(), Some(Outcome::Aborted(_)))
         {
             stats.rooms.reusable(began, self.now());
+        }
+        if let Some(since) = attached.late {
+            self.late.remove(&(since, life));
         }
         if let Some(since) = attached.quarantined
             && let Some(was) = self.quarantined.remove(&(since, life))

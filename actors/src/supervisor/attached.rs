@@ -115,6 +115,8 @@ pub struct Attached {
     pub(crate) state: StateName,
     /// When it passed its drain deadline, if it did.
     pub(crate) quarantined: Option<Tick>,
+    /// When the clock of its outcome ran out, on its shard's running time, while it has none.
+    pub(crate) late: Option<Tick>,
     /// The trace context of its request. Boxed: few rooms have one.
     pub(crate) trace: Option<Box<Trace>>,
     /// It is the host's own, and is not among the rooms that are counted.
@@ -191,6 +193,7 @@ impl Attached {
             deadline,
             state: StateName::Registered,
             quarantined: None,
+            late: None,
             trace: None,
             apart: false,
             moved: Vec::new(),
@@ -245,6 +248,7 @@ impl Attached {
             deadline,
             state: StateName::Registered,
             quarantined: None,
+            late: None,
             trace,
             apart: false,
             moved: Vec::new(),

@@ -3,11 +3,11 @@
 use super::actor::Shard;
 use super::attached::{Attached, AttachedRole, Gate, Lent};
 use super::core::Life;
-use crate::ids::{PeerRef, RoomKey};
+use crate::ids::{LifeId, PeerRef, RoomKey};
 use crate::memory::Witness;
 use crate::peer::message::Trace;
 use crate::room::{Outcome, Role, StateName};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 /// One room.
@@ -49,6 +49,20 @@ pub struct LegBytes {
     pub posted: Option<u64>,
     /// Written: by the jobs that have come back, or through a receiver's gate so far.
     pub written: u64,
+}
+
+/// Rooms that should have come to an end by themselves, and have not.
+#[derive(Clone, Debug, Default)]
+pub struct StuckRooms {
+    /// Some of them.
+    pub rooms: Vec<RoomInfo>,
+    /// How many there are beside them; rooms without an outcome are counted up to 2,000.
+    pub more: u64,
+}
+
+impl StuckRooms {
+    /// How many one shard tells about at most.
+    pub const LISTED: usize = 256;
 }
 
 /// A claim that waits for a local `send`.
@@ -103,18 +117,21 @@ impl Shard {
         lives.map(|(_, life)| self.tell(life)).collect()
     }
 
-    /// Rooms without an outcome so long after their deadline, and rooms past their drain deadline.
-    pub fn stuck_rooms(&self, grace: Duration) -> Vec<RoomInfo> {
-        let outcome = self.deadlines().outcome;
-        let now = self.now();
-        let stuck = |l: &Life<Lent, Witness, Box<Attached>>| {
-            let deadline = l.attached().deadline.or(outcome);
-            let age = now.since(l.attached().since);
-            let late = |deadline: Duration| age > deadline.saturating_add(grace);
-            l.is_quarantined() || (l.outcome().is_none() && deadline.is_some_and(late))
-        };
-        let lives = self.core().lives().filter(|(_, life)| stuck(life));
-        lives.map(|(_, life)| self.tell(life)).collect()
+    /// Rooms without an outcome so long after their deadline, and rooms past their drain deadline: the
+    /// oldest of each, [`StuckRooms::LISTED`] at most. Looks at those only, and not at all rooms.
+    pub fn stuck_rooms(&self, grace: Duration) -> StuckRooms {
+        // A room without an outcome does not drain yet: none is in both.
+        let late: Vec<LifeId> = self.late_lives(grace).collect();
+        let quarantined = self.quarantined_lives();
+        let all = late.len() + quarantined.len();
+        // Late ones first: there are few, and they are worse.
+        let lives = late.into_iter().chain(quarantined);
+        let rooms: Vec<RoomInfo> = (lives.take(StuckRooms::LISTED))
+            .filter_map(|life| self.core().life(life))
+            .map(|life| self.tell(life))
+            .collect();
+        let more = all.saturating_sub(StuckRooms::LISTED) as u64;
+        StuckRooms { rooms, more }
     }
 
     /// Those of these rooms that are alive or drain.
@@ -171,14 +188,12 @@ impl Shard {
 
     /// Pages of rooms that passed their drain deadline.
     pub fn overdue(&self) -> Overdue {
-        let Overdue {
-            mut by_peer,
-            mut by_pool,
-            ..
-        } = Overdue::default();
-        for (_, l) in self.core().lives().filter(|(_, l)| l.is_quarantined()) {
+        let mut by_peer: BTreeMap<PeerRef, u64> = BTreeMap::new();
+        let mut by_pool = Vec::new();
+        let lives = self.quarantined_lives();
+        for l in lives.filter_map(|life| self.core().life(life)) {
             for leg in l.legs().iter().filter(|leg| !leg.closed) {
-                add(&mut by_peer, &leg.peer, l.pages());
+                *by_peer.entry(leg.peer).or_default() += l.pages();
             }
             for (_, lent) in l.custody().leases() {
                 let pool = &lent.lease.pool().layout().name;
@@ -186,10 +201,10 @@ impl Shard {
             }
         }
         let limit = self.limits().quarantined_pages_per_peer;
-        let full = by_peer.iter().filter(|(_, pages)| *pages >= limit);
+        let full = by_peer.iter().filter(|(_, pages)| **pages >= limit);
         Overdue {
             refused: full.map(|(peer, _)| *peer).collect(),
-            by_peer,
+            by_peer: by_peer.into_iter().collect(),
             by_pool,
         }
     }

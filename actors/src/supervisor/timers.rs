@@ -109,9 +109,14 @@ impl Timers {
 
     /// Outcomes of rooms whose clock ran out before this, counted up to 1,000.
     pub(crate) fn outcomes_before(&self, limit: Tick) -> usize {
+        self.outcomes_of(limit).count()
+    }
+
+    /// Lives whose clock of the outcome ran out before this, among the first 1,000 clocks.
+    pub(crate) fn outcomes_of(&self, limit: Tick) -> impl Iterator<Item = LifeId> {
         let ran_out = self.rooms.range(..(limit, Packed(0))).take(1_000);
-        let outcomes = ran_out.filter(|(_, packed)| packed.parts().1 == Timer::Outcome);
-        outcomes.count()
+        let parts = ran_out.map(|(_, packed)| packed.parts());
+        parts.filter_map(|(life, timer)| (timer == Timer::Outcome).then_some(life))
     }
 
     /// When the next clock runs out.

@@ -120,6 +120,8 @@ fn own(path: &Path, bytes: u64, magic: u64) -> Result<File, SharedError> {
         path: path.to_owned(),
         why: format!("{why}: remove it, or choose another path"),
     };
+    // One that is replaced stays open until the next one is there: so they are told apart.
+    let mut _replaced = None;
     for _ in 0..TRIES {
         let file = file::open(path, true)?;
         let found = file.metadata().map_err(fail("fstat"))?;
@@ -157,6 +159,7 @@ fn own(path: &Path, bytes: u64, magic: u64) -> Result<File, SharedError> {
         // Who has mapped it keeps what it has; it is never made shorter under them. With the lock, nobody
         // else who keeps to this puts another file there meanwhile.
         fs::remove_file(path).map_err(fail("unlink"))?;
+        _replaced = Some(file);
     }
     Err(refuse("is another file each time it is looked at".into()))
 }
