@@ -1,26 +1,44 @@
 """Has the fuzzer ask about things that are there, and counts what was answered.
 
-Random names hit nothing: of two requests one has its room, pool or peer put in place of the random one. What is
-put in depends on the request alone, so that the same seed sends the same requests.
+Random names hit nothing: of two requests one has its room, pool or peer put in place of the random one, and of
+those some ask about a room or a pool that was started for them. What is put in depends on the request and on how many
+there were, so that the same seed sends the same requests.
 """
 
+import itertools
 import json
 import os
+import urllib.error
+import urllib.request
 import zlib
 
 import schemathesis
 
 PEER = os.environ["KVROOM_FUZZ_PEER"]
 ADDRESS = os.environ["KVROOM_FUZZ_ADDRESS"]
+URL = os.environ["KVROOM_FUZZ_URL"]
 SEEN = os.environ["KVROOM_FUZZ_SEEN"]
 POOLS = ("kv", "aux", "p0", "p1", "p2", "p3")
 PAGES = 64
+POOL = {"layers": 2, "pages": PAGES, "page_bytes": 64, "page_tokens": 16, "memory": {"create": True}}
 # More than this is not made, though the daemon would: it is the memory of the machine that tests.
 MOST_BYTES = 1 << 20
 # And this is more than any machine has: the daemon has to refuse it.
 ABSURD_BYTES = 1 << 46
 
 seen = {}
+# How often each operation was.
+asked = {}
+fresh = itertools.count(1_000)
+
+
+def post(path, body):
+    """Makes something that the next request may be about; whether it could be made does not matter."""
+    request = urllib.request.Request(URL + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        urllib.request.urlopen(request, timeout=10).close()
+    except urllib.error.HTTPError as refused:
+        refused.close()
 
 
 class Choice:
@@ -38,14 +56,21 @@ class Choice:
         return all[self.below(len(all))]
 
 
-def ground_path(case, choice):
+def ground_path(case, choice, new):
     for name in ("id", "name"):
         if isinstance(case.path_parameters, dict) and name in case.path_parameters:
             path = case.operation.path
             if path.startswith("/v1/rooms"):
                 case.path_parameters[name] = str(choice.below(6))
+                if new:
+                    room = next(fresh)
+                    post("/v1/rooms", {"role": "send", "id": room, "deadline_ms": 2000})
+                    case.path_parameters[name] = str(room)
             elif path.startswith("/v1/pools"):
                 case.path_parameters[name] = choice.of(POOLS)
+                if new:
+                    post("/v1/pools", {**POOL, "name": "p0"})
+                    case.path_parameters[name] = "p0"
             elif path.startswith("/v1/peers"):
                 case.path_parameters[name] = choice.of((PEER, PEER, "nobody"))
 
@@ -106,7 +131,7 @@ def ground_body(case, choice):
     elif path == "/v1/pools":
         body["name"] = choice.of(POOLS[2:])
         if choice.below(2):
-            body |= {"layers": 2, "pages": PAGES, "page_bytes": 64, "page_tokens": 16, "memory": {"create": True}}
+            body |= POOL
             body.pop("owner", None)
     elif path == "/v1/batch" and isinstance(body.get("operations"), list):
         for one in body["operations"]:
@@ -123,8 +148,9 @@ def ground_body(case, choice):
 @schemathesis.hook
 def before_call(context, case, kwargs):
     choice = Choice(case)
-    if choice.below(2):
-        ground_path(case, choice)
+    nth = asked[case.operation.label] = asked.get(case.operation.label, -1) + 1
+    if nth % 2 == 0:
+        ground_path(case, choice, nth % 4 == 0)
         ground_body(case, choice)
     if case.operation.path == "/v1/pools" and isinstance(case.body, dict):
         bound_pool(case.body)
