@@ -27,6 +27,7 @@ const PURE: &[&str] = &[
     "peer/wire",
     "peer/wire.rs",
     "reason.rs",
+    "record/book.rs",
     "record/ring.rs",
     "room",
     "supervisor/core",

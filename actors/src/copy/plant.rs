@@ -172,8 +172,13 @@ fn wedge_of(part: &Part) -> Option<std::path::PathBuf> {
     Some(wedges()?.join(part.to_string().replace(' ', "-")))
 }
 
+/// A file with the word `panic` in it is taken away, and is a panic in place of a standstill.
 fn stand_still(while_there: &std::path::Path) {
     while while_there.exists() {
+        let word = std::fs::read_to_string(while_there).unwrap_or_default();
+        if word.trim() == "panic" && std::fs::remove_file(while_there).is_ok() {
+            panic!("planted");
+        }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }

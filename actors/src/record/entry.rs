@@ -2,7 +2,7 @@
 
 use crate::ids::{ClaimNo, Incarnation, LegNo, LifeId, PeerRef, RoomKey};
 use crate::memory::Proof;
-use crate::peer::message::{Body, FrameRef};
+use crate::peer::message::Body;
 use crate::reason::Reason;
 use crate::room::event::{Chunk, Event, JobEnd, LegTerms, Timer};
 use crate::room::{Role, StateName};
@@ -326,6 +326,14 @@ impl Proofs {
             .map(|(_, proof)| proof)
     }
 
+    pub(super) fn bits(self) -> u8 {
+        self.0
+    }
+
+    pub(super) fn of_bits(bits: u8) -> Proofs {
+        Proofs(bits)
+    }
+
     /// The proof of this name.
     pub fn named(name: &str) -> Option<Proof> {
         PROOFS.into_iter().find(|p| p.to_string() == name)
@@ -340,7 +348,7 @@ impl FromIterator<Proof> for Proofs {
 }
 
 /// Names of messages that are recorded.
-const MESSAGES: [&str; 15] = [
+pub(super) const MESSAGES: [&str; 15] = [
     "Claim",
     "Bound",
     "Progress",
@@ -364,22 +372,26 @@ pub fn message_named(name: &str) -> Option<&'static str> {
     MESSAGES.into_iter().find(|known| *known == name)
 }
 
-impl Word {
-    /// What a frame says; none for acknowledgements and heartbeats.
-    pub(crate) fn of(peer: PeerRef, frame: FrameRef<'_>) -> Option<Word> {
-        let body = frame.body?;
-        if matches!(body, Body::Ping { .. } | Body::Pong { .. }) {
-            return None;
-        }
-        let tag = body.tag();
-        Some(Word {
-            peer,
-            message: body.name(),
-            claim: tag.map(|t| t.id.number),
-            room: tag.map(|t| t.room),
-            frame: frame.seq,
-        })
-    }
+/// Which of [`MESSAGES`] it is; none for one that is not recorded.
+pub(super) fn message_no(body: &Body) -> Option<u8> {
+    Some(match body {
+        Body::Claim(_) => 0,
+        Body::Bound { .. } => 1,
+        Body::Progress { .. } => 2,
+        Body::Complete { .. } => 3,
+        Body::Accepted { .. } => 4,
+        Body::Rejected { .. } => 5,
+        Body::Failed { .. } => 6,
+        Body::Abort { .. } => 7,
+        Body::Quiesced { .. } => 8,
+        Body::Credit { .. } => 9,
+        Body::PoolAdded { .. } => 10,
+        Body::PoolRetired { .. } => 11,
+        Body::Bye { .. } => 12,
+        Body::Superseded => 13,
+        Body::GaveUp { .. } => 14,
+        Body::Ping { .. } | Body::Pong { .. } => return None,
+    })
 }
 
 impl What {
@@ -546,7 +558,7 @@ impl Told {
 }
 
 impl ChunkTold {
-    fn of(chunk: &Chunk) -> ChunkTold {
+    pub(super) fn of(chunk: &Chunk) -> ChunkTold {
         ChunkTold {
             no: chunk.no.0,
             pool: chunk.pool.0,

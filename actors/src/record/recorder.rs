@@ -1,28 +1,40 @@
-//! All rings of a node, who writes into them, and how they are read.
+//! The recorder of a node, who writes into it, and how it is read.
 
-use super::entry::{Entry, Part, PeerIs, What};
-use super::ring::{Kept, Ring};
-use crate::ids::{Incarnation, PeerRef, Tick};
+use super::book::{Book, Source};
+use super::entry::{Entry, Part, PeerIs, Step, Told, What};
+use super::ring::Found;
+use super::tail::Tail;
+use super::words::{self, Hearing, WORDS, Words};
+use crate::ids::{Incarnation, LifeId, PeerRef, RoomKey, Tick};
+use crate::peer::message::FrameRef;
+use crate::reason::Reason;
+use crate::room::event::Event;
+use crate::room::{Role, StateName};
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 /// Names of peers that are remembered; the oldest go first.
 const MOST_NAMES: usize = 8_192;
 /// Entries that are copied with one look at a ring.
 const AT_ONCE: usize = 64;
+/// Entries that a shard writes before it puts them into its ring itself.
+const PLACES: usize = 64;
 
 /// The flight recorder of a node. Clones are the same.
 #[derive(Clone, Debug)]
-pub struct Recorder(Arc<Rings>);
+pub struct Recorder(Arc<Shared>);
 
 #[derive(Debug)]
-struct Rings {
-    /// One for each shard and one for all else; none if nothing is recorded.
-    rings: Vec<Cell>,
-    /// Number of the next entry. Taken with the ring's lock held.
-    next: AtomicU64,
+struct Shared {
+    /// One for each shard; none if nothing is recorded.
+    desks: Vec<Desk>,
+    /// What was taken off the desks. Whoever holds it may take.
+    book: Mutex<Book>,
     started: Instant,
     size: usize,
     names: Mutex<BTreeMap<PeerRef, Arc<str>>>,
@@ -39,39 +51,63 @@ pub struct Records {
     pub next: u64,
 }
 
-/// One ring, and the time of its writer. Apart from those of other threads.
+/// Where a shard writes. Apart from those of other threads.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Cell {
-    ring: Mutex<Ring>,
-    /// When the writer's turn began, in microseconds since the node's start.
+struct Desk {
+    /// When the shard's turn began, in nanoseconds since the node's start.
     turn: AtomicU64,
+    /// The only thread that puts anything into the tail.
+    owner: OnceLock<ThreadId>,
+    tail: Tail<WORDS, PLACES>,
 }
 
-impl Cell {
-    fn new(size: usize) -> Cell {
-        Cell {
-            ring: Mutex::new(Ring::new(size)),
-            turn: AtomicU64::new(0),
-        }
+impl Source for Desk {
+    fn waiting(&self) -> u64 {
+        self.tail.waiting()
+    }
+
+    #[inline]
+    fn peek(&self, ahead: u64, entry: &mut Words) {
+        self.tail.peek(ahead, entry);
+    }
+
+    #[inline]
+    fn time(&self, ahead: u64) -> u64 {
+        self.tail.first(ahead)
+    }
+
+    fn taken(&self, count: u64) {
+        self.tail.taken(count);
     }
 }
 
-/// The writer of one ring.
+/// Writes entries of one part. Stays on the thread that it was made on.
 #[derive(Clone, Debug)]
 pub struct Scribe {
     recorder: Recorder,
+    /// The desk, if it is this thread's; and which ring.
+    own: bool,
     ring: usize,
     part: Part,
+    stays: PhantomData<Rc<()>>,
 }
 
 impl Recorder {
     /// For a node with so many shards; each ring keeps `size` entries. With 0 nothing is recorded.
     pub(crate) fn new(shards: usize, size: usize, started: Instant) -> Recorder {
-        let rings = if size == 0 { 0 } else { shards + 1 };
-        Recorder(Arc::new(Rings {
-            rings: (0..rings).map(|_| Cell::new(size)).collect(),
-            next: AtomicU64::new(0),
+        let (desks, rings) = match size {
+            0 => (0, 0),
+            _ => (shards, shards + 1),
+        };
+        let desk = |_| Desk {
+            turn: AtomicU64::new(0),
+            owner: OnceLock::new(),
+            tail: Tail::new(),
+        };
+        Recorder(Arc::new(Shared {
+            desks: (0..desks).map(desk).collect(),
+            book: Mutex::new(Book::new(rings, size)),
             started,
             size,
             names: Mutex::default(),
@@ -85,7 +121,7 @@ impl Recorder {
 
     /// The number that the next entry gets. What happens from now on has this number or a higher one.
     pub fn next_seq(&self) -> u64 {
-        self.0.next.load(Ordering::Acquire)
+        self.0.book().next()
     }
 
     /// Entries from number `since` on, `max` of them at most, oldest first. Asks no thread of the node
@@ -94,46 +130,39 @@ impl Recorder {
     /// Who goes on with `next` each time reads everything once, or knows how much was lost. With a
     /// `since` that has not happened yet there are no entries, and `next` is `since`.
     pub fn read(&self, since: u64, max: usize) -> Records {
-        let below = self.settled();
-        let mut found = Vec::new();
-        for ring in &self.0.rings {
+        let below = self.next_seq();
+        let mut found: Vec<Found> = Vec::new();
+        // Which ring they are of: as many of each.
+        let mut parts = Vec::new();
+        for ring in 0..self.rings() {
             let mut from = since;
             let mut left = max;
             while left > 0 {
                 let before = found.len();
                 // A writer waits for no more than this.
-                lock(&ring.ring).copy(from, below, left.min(AT_ONCE), &mut found);
+                lock(&self.0.book).copy(ring, (from, below), left.min(AT_ONCE), &mut found);
                 let got = found.len() - before;
                 let Some(last) = found.last().filter(|_| got > 0) else {
                     break;
                 };
                 (from, left) = (last.seq + 1, left - got);
             }
+            parts.push((ring, found.len()));
         }
-        found.sort_unstable_by_key(|kept| kept.seq);
-        found.truncate(max);
-        let next = match found.last() {
+        let mut entries = self.entries(found, &parts);
+        entries.sort_unstable_by_key(|entry| entry.seq);
+        entries.truncate(max);
+        let next = match entries.last() {
             // There may be more than was taken, of each ring.
-            Some(last) if found.len() == max => last.seq + 1,
+            Some(last) if entries.len() == max => last.seq + 1,
             _ if max == 0 => since,
             _ => below.max(since),
         };
         let lost = next
             .saturating_sub(since)
-            .saturating_sub(found.len() as u64);
-        let names = lock(&self.0.names);
-        let entries = found.into_iter().map(|kept| {
-            let peer = kept.what.peer().and_then(|peer| names.get(&peer).cloned());
-            Entry {
-                seq: kept.seq,
-                at: Duration::from_micros(kept.at),
-                part: kept.part,
-                peer,
-                what: kept.what,
-            }
-        });
+            .saturating_sub(entries.len() as u64);
         Records {
-            entries: entries.collect(),
+            entries,
             lost,
             next,
         }
@@ -144,22 +173,53 @@ impl Recorder {
         self.read(0, usize::MAX)
     }
 
-    /// A number below which every entry is in its ring.
-    fn settled(&self) -> u64 {
-        // Numbers are taken with a ring's lock held: with all of them held, none is on its way.
-        let held: Vec<_> = self.0.rings.iter().map(|cell| lock(&cell.ring)).collect();
-        let next = self.next_seq();
-        drop(held);
-        next
+    fn rings(&self) -> usize {
+        match self.0.size {
+            0 => 0,
+            _ => self.0.desks.len() + 1,
+        }
     }
 
-    /// The writer for a part whose ring is that of shard `shard`.
+    /// As values. `parts` says up to where they are of which ring.
+    fn entries(&self, found: Vec<Found>, parts: &[(usize, usize)]) -> Vec<Entry> {
+        let names = lock(&self.0.names);
+        let mut parts = parts.iter();
+        let mut part = parts.next();
+        let mut entries = Vec::with_capacity(found.len());
+        for (at, found) in found.into_iter().enumerate() {
+            while part.is_some_and(|(_, end)| *end <= at) {
+                part = parts.next();
+            }
+            let shard = part.map_or(0, |(ring, _)| *ring);
+            let of = match words::is_whole(&found.words) {
+                true => words::part(&found.words),
+                false => Part::Shard(u16::try_from(shard).unwrap_or(u16::MAX)),
+            };
+            let Some(what) = found.whole.or_else(|| words::read(&found.words)) else {
+                continue;
+            };
+            entries.push(Entry {
+                seq: found.seq,
+                at: Duration::from_micros(found.words[0] / 1_000),
+                part: of,
+                peer: what.peer().and_then(|peer| names.get(&peer).cloned()),
+                what,
+            });
+        }
+        entries
+    }
+
+    /// The writer for what a shard does, to be made on its thread. Another thread may write in its
+    /// name, too; that takes longer.
     pub(crate) fn shard(&self, shard: usize) -> Scribe {
-        let last = self.0.rings.len().saturating_sub(1);
+        let me = thread::current().id();
+        let desk = self.0.desks.get(shard);
         Scribe {
             recorder: self.clone(),
-            ring: shard.min(last),
+            own: desk.is_some_and(|desk| *desk.owner.get_or_init(|| me) == me),
+            ring: shard.min(self.0.desks.len()),
             part: Part::Shard(u16::try_from(shard).unwrap_or(u16::MAX)),
+            stays: PhantomData,
         }
     }
 
@@ -167,8 +227,10 @@ impl Recorder {
     pub(crate) fn part(&self, part: Part) -> Scribe {
         Scribe {
             recorder: self.clone(),
-            ring: self.0.rings.len().saturating_sub(1),
+            own: false,
+            ring: self.0.desks.len(),
             part,
+            stays: PhantomData,
         }
     }
 
@@ -186,47 +248,153 @@ impl Scribe {
     /// Writes an entry, made only if anything is recorded.
     #[inline]
     pub(crate) fn write(&self, what: impl FnOnce() -> What) {
-        if let Some(cell) = self.recorder.0.rings.get(self.ring) {
-            self.put(cell, what());
+        if self.is_on() {
+            let what = what();
+            match words::of(&what) {
+                Some(words) => self.put(words),
+                None => self.put_whole(what),
+            }
         }
+    }
+
+    /// What is to be recorded of what a room is told; none if nothing is.
+    #[inline]
+    pub(crate) fn hear<W>(&self, event: &Event<W>) -> Option<Hearing> {
+        self.is_on().then(|| Hearing::of(event))
+    }
+
+    /// A room was told this, and went from the one state to the other.
+    #[inline]
+    pub(crate) fn heard(
+        &self,
+        (key, life): (RoomKey, LifeId),
+        (role, from, to): (Role, StateName, StateName),
+        hearing: Hearing,
+        reason: Option<&Reason>,
+    ) {
+        let told = match hearing {
+            Hearing::Short(mut words) => {
+                words::step(&mut words, key, life, (role, from, to));
+                if reason.is_none() {
+                    return self.put(words);
+                }
+                match words::read(&words) {
+                    Some(What::Room(step)) => step.told,
+                    _ => return,
+                }
+            }
+            Hearing::Whole(told) => *told,
+        };
+        self.put_whole(What::Room(Step {
+            key,
+            life,
+            role,
+            from,
+            to,
+            told,
+            reason: reason.map(|reason| Box::new(reason.clone())),
+        }));
+    }
+
+    /// The room's actor panicked.
+    pub(crate) fn panicked(&self, key: RoomKey, life: LifeId, role: Role, from: StateName) {
+        self.write(|| {
+            What::Room(Step {
+                key,
+                life,
+                role,
+                from,
+                to: StateName::Draining,
+                told: Told::Panicked,
+                reason: None,
+            })
+        });
+    }
+
+    /// This message goes into a transport.
+    #[inline]
+    pub(crate) fn sent(&self, peer: PeerRef, frame: FrameRef<'_>) {
+        if self.is_on()
+            && let Some(words) = words::frame(true, peer, frame)
+        {
+            self.put(words);
+        }
+    }
+
+    /// What is to be recorded of a message if it is taken; none if nothing is.
+    #[inline]
+    pub(crate) fn came(&self, peer: PeerRef, frame: FrameRef<'_>) -> Option<Came> {
+        match self.is_on() {
+            true => words::frame(false, peer, frame).map(Came),
+            false => None,
+        }
+    }
+
+    /// The message was taken.
+    #[inline]
+    pub(crate) fn received(&self, came: Came) {
+        self.put(came.0);
     }
 
     /// Whether anything is recorded.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        !self.recorder.0.rings.is_empty()
+        self.recorder.0.size != 0
     }
 
-    fn put(&self, cell: &Cell, what: What) {
-        let rings = &*self.recorder.0;
+    #[inline]
+    fn put(&self, mut words: Words) {
+        if self.own
+            && let Some(desk) = self.recorder.0.desks.get(self.ring)
+        {
+            words[0] = desk.turn.load(Ordering::Relaxed);
+            if !desk.tail.put(&words) {
+                self.put_full(desk, &words);
+            }
+        } else if let Some(what) = words::read(&words) {
+            self.put_whole(what);
+        }
+    }
+
+    /// With no place left: the book is filled, and there is.
+    #[cold]
+    fn put_full(&self, desk: &Desk, words: &Words) {
+        let mut book = self.recorder.0.book();
+        // Nobody but this thread puts anything in.
+        if !desk.tail.put(words) {
+            book.push(self.ring, words);
+        }
+    }
+
+    /// Straight into the ring, behind all that was written before.
+    #[cold]
+    fn put_whole(&self, what: What) {
+        let shared = &*self.recorder.0;
         let at = match self.part {
-            Part::Shard(_) => cell.turn.load(Ordering::Relaxed),
+            Part::Shard(_) if self.own => shared
+                .desks
+                .get(self.ring)
+                .map_or(0, |desk| desk.turn.load(Ordering::Relaxed)),
             // No turns are told of, and little happens.
-            Part::Lane(_) | Part::Node => rings.now(),
+            _ => shared.now(),
         };
-        let mut ring = lock(&cell.ring);
-        ring.push(Kept {
-            seq: rings.next.fetch_add(1, Ordering::AcqRel),
-            at,
-            part: self.part,
-            what,
-        });
+        (shared.book()).push_whole(self.ring, at, self.part, what);
     }
 
     /// A turn of the shard's thread begins. What is written within it has this time: reading the clock
     /// costs more than all else about an entry.
     #[inline]
     pub(crate) fn turn(&self) {
-        if let Some(cell) = self.recorder.0.rings.get(self.ring) {
-            cell.turn.store(self.recorder.0.now(), Ordering::Relaxed);
+        if let Some(desk) = self.recorder.0.desks.get(self.ring) {
+            desk.turn.store(self.recorder.0.now(), Ordering::Relaxed);
         }
     }
 
     /// The same, for who has just read the node's clock.
     #[inline]
     pub(crate) fn turn_at(&self, now: Tick) {
-        if let Some(cell) = self.recorder.0.rings.get(self.ring) {
-            cell.turn.store(now.0 / 1_000, Ordering::Relaxed);
+        if let Some(desk) = self.recorder.0.desks.get(self.ring) {
+            desk.turn.store(now.0, Ordering::Relaxed);
         }
     }
 
@@ -247,9 +415,20 @@ impl Scribe {
     }
 }
 
-impl Rings {
+/// A message that may yet turn out to be a repeated one.
+#[derive(Debug)]
+pub(crate) struct Came(Words);
+
+impl Shared {
     fn now(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The book, with all in it that was written.
+    fn book(&self) -> MutexGuard<'_, Book> {
+        let mut book = lock(&self.book);
+        book.fill(&self.desks);
+        book
     }
 }
 

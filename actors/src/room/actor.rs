@@ -6,7 +6,7 @@ use crate::ids::{LifeId, RoomKey};
 use crate::memory::Witness;
 use crate::peer::message::Trace;
 use crate::reason::Reason;
-use crate::record::{Scribe, Step, Told, What};
+use crate::record::Scribe;
 use crate::room::Outcome;
 use crate::supervisor::actor::Shard;
 use actix::{Actor, ActorContext, Addr, Context, Handler, Message};
@@ -138,7 +138,7 @@ impl RoomActor {
         let (name, before) = (event.name(), room.state());
         let _inside = self.span.as_ref().map(|span| span.enter());
         tracing::trace!(event = name);
-        let recorded = self.ear.scribe.is_on().then(|| Told::of(&event));
+        let heard = self.ear.scribe.hear(&event);
         let told = catch_unwind(AssertUnwindSafe(|| {
             let mut effects = Vec::new();
             let room = room.handle(event, &mut effects);
@@ -149,9 +149,10 @@ impl RoomActor {
             Ok((room, effects)) => {
                 let state = room.state();
                 *self.room = Some(room);
-                if let Some(told) = recorded {
+                if let Some(heard) = heard {
                     let reason = effects.iter().find_map(ended);
-                    self.record(before, state, told, reason);
+                    let is = (self.role, before, state);
+                    self.ear.scribe.heard((self.key, life), is, heard, reason);
                 }
                 // Else there is nothing for the supervisor to do, and nothing to show.
                 if !effects.is_empty() || state != before {
@@ -161,32 +162,18 @@ impl RoomActor {
             }
             Err(_) => {
                 tracing::error!(life = life.0, event = name, "a room's actor panicked");
-                self.record(before, StateName::Draining, Told::Panicked, None);
+                self.ear.scribe.panicked(self.key, life, self.role, before);
                 self.ear.say(Said { life, told: None });
                 ctx.stop();
             }
         }
     }
-
-    fn record(&self, from: StateName, to: StateName, told: Told, reason: Option<Box<Reason>>) {
-        self.ear.scribe.write(|| {
-            What::Room(Step {
-                key: self.key,
-                life: self.life,
-                role: self.role,
-                from,
-                to,
-                told,
-                reason,
-            })
-        });
-    }
 }
 
 /// Why the room ends, if this effect says that it was aborted.
-fn ended<W>(effect: &Effect<W>) -> Option<Box<Reason>> {
+fn ended<W>(effect: &Effect<W>) -> Option<&Reason> {
     match effect {
-        Effect::Publish(Outcome::Aborted(reason)) => Some(Box::new(reason.clone())),
+        Effect::Publish(Outcome::Aborted(reason)) => Some(reason),
         _ => None,
     }
 }

@@ -650,7 +650,7 @@ impl Threads {
         let (stats, nth) = (Arc::clone(&node.stats), self.lanes.len());
         let jobs = lane_capacity(node, config.lanes);
         let lane = u16::try_from(self.lanes.len()).unwrap_or(u16::MAX);
-        let scribe = node.recorder.part(Part::Lane(lane));
+        let recorder = node.recorder.clone();
         #[cfg(feature = "plant")]
         let (plant, brake) = (config.plant, config.brake.clone());
         #[cfg(not(feature = "plant"))]
@@ -659,6 +659,7 @@ impl Threads {
             super::pulse::set_here(Arc::clone(&beat));
             #[cfg(feature = "plant")]
             crate::copy::plant::put_wedge(beat.part());
+            let scribe = recorder.part(Part::Lane(lane));
             let lane = Lane::new(jobs, stats, nth, beat, scribe);
             #[cfg(feature = "plant")]
             crate::copy::plant::put_brake(brake);
@@ -733,13 +734,13 @@ impl Threads {
         arbiter: ArbiterHandle,
     ) -> Addr<Shard> {
         let lanes = self.lanes.iter().map(|(a, _)| a.clone()).collect();
-        let scribe = node.recorder.shard(self.shards.len());
         let (node, nth) = (Arc::clone(node), self.shards.len());
         #[cfg(feature = "plant")]
         let watched = crate::copy::plant::Watched::new(config.brake.clone(), config.plant);
         #[cfg(not(feature = "plant"))]
         let _ = config;
         let addr = Shard::start_in_arbiter(&arbiter, move |_| {
+            let scribe = node.recorder.shard(nth);
             let shard = Shard::new(node, nth, lanes, inbox, scribe);
             #[cfg(feature = "plant")]
             let shard = shard.watched(watched);

@@ -43,6 +43,7 @@ impl Config {
         let mut builder = Node::builder(&self.node_name(port))
             .net(net)
             .lanes(node.lanes)
+            .recorder(self.recorder.entries)
             .limits(self.limits.clone())
             .deadlines(self.deadlines.clone())
             .recorder(self.recorder.entries)

@@ -25,6 +25,9 @@ pub(crate) fn start(node: &Node, dump_dir: Option<PathBuf>) -> Dumps {
     let dumps = Dumps::new(node.clone(), dump_dir);
     dumps.on_panic();
     tokio::spawn(watch::stuck_rooms(node.clone(), dumps.clone()));
-    tokio::spawn(watch::signal(dumps.clone()));
+    // At once, and not when a task has its turn: who has been told that the daemon is ready may send one.
+    if let Some(signals) = watch::signals() {
+        tokio::spawn(watch::signal(signals, dumps.clone()));
+    }
     dumps
 }

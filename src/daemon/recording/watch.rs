@@ -5,7 +5,7 @@ use kvroom::record::Stuck;
 use kvroom::{Node, RoomKey};
 use std::collections::HashSet;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal as listen};
+use tokio::signal::unix::{Signal, SignalKind, signal as listen};
 
 /// How often is looked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -34,15 +34,19 @@ pub(super) async fn stuck_rooms(node: Node, dumps: Dumps) {
     }
 }
 
-/// Writes a dump for each SIGUSR1.
-pub(super) async fn signal(dumps: Dumps) {
-    let mut signals = match listen(SignalKind::user_defined1()) {
-        Ok(signals) => signals,
+/// Takes SIGUSR1 over from the system, which would end the process by it.
+pub(super) fn signals() -> Option<Signal> {
+    match listen(SignalKind::user_defined1()) {
+        Ok(signals) => Some(signals),
         Err(error) => {
             tracing::error!("SIGUSR1 cannot be heard, and writes no recording: {error}");
-            return;
+            None
         }
-    };
+    }
+}
+
+/// Writes a dump for each SIGUSR1; for those that come while one is written, one.
+pub(super) async fn signal(mut signals: Signal, dumps: Dumps) {
     while signals.recv().await.is_some() {
         write(&dumps, "signal").await;
     }

@@ -9,7 +9,6 @@ use crate::peer::message::{Body, Claim, ClaimTag};
 use crate::peer::session::{Admit, Received};
 use crate::peer::terms::{LocalPool, terms_of};
 use crate::reason::{Code, Reason};
-use crate::record::{What, Word};
 use crate::runtime::shared::{NodeShared, Pools};
 use crate::runtime::spin;
 use crate::supervisor::actor::PeerSays;
@@ -78,15 +77,12 @@ impl PeerActor {
                 }
                 Err(error) => return (out, Some(Stop::Session(violation(error.to_string())))),
             };
-            let word = self
-                .scribe
-                .is_on()
-                .then(|| Word::of(self.me, frame.as_ref()));
+            let came = self.scribe.came(self.me, frame.as_ref());
             let received = link.session.receive(frame);
             if let Ok(Received::Deliver(_) | Received::Credit(_)) = &received
-                && let Some(word) = word.flatten()
+                && let Some(came) = came
             {
-                self.scribe.write(|| What::Received(word));
+                self.scribe.received(came);
             }
             let end = match received {
                 Ok(Received::Deliver(body)) => {

@@ -4,7 +4,6 @@ use super::PeerActor;
 use crate::peer::transport::Sent;
 use crate::peer::wire;
 use crate::reason::{Code, Reason};
-use crate::record::{What, Word};
 use crate::runtime::later::later;
 use actix::{AsyncContext, Context, Handler, Message};
 use std::time::Duration;
@@ -67,9 +66,7 @@ impl PeerActor {
                 return false;
             }
             session.transmit_with(frames, |frame| {
-                if let Some(word) = scribe.is_on().then(|| Word::of(peer, frame)).flatten() {
-                    scribe.write(|| What::Sent(word));
-                }
+                scribe.sent(peer, frame);
                 if let Err(error) = wire::encode_frame_ref(frame, bytes, limit) {
                     broken = Some(error);
                 }

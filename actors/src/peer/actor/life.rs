@@ -9,7 +9,6 @@ use crate::peer::session::Session;
 use crate::peer::transport::Transport;
 use crate::peer::wire;
 use crate::reason::{Code, Reason};
-use crate::record::{What, Word};
 use crate::runtime::later::later;
 use crate::supervisor::actor::PeerGone;
 use actix::{Context, Handler, Message, MessageResult, ResponseActFuture, WrapFuture};
@@ -145,9 +144,7 @@ impl PeerActor {
             let limit = self.node.limits.frame_bytes;
             let (scribe, me) = (self.scribe.clone(), self.me);
             say_last(transport, &mut link.session, word, limit, move |frame| {
-                if let Some(word) = Word::of(me, frame) {
-                    scribe.write(|| What::Sent(word));
-                }
+                scribe.sent(me, frame);
             })
         });
         if let PeerRoute::Tcp(route) = &link.route {
