@@ -55,7 +55,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
-#[cfg(feature = "program")]
+#[cfg(feature = "recording")]
 pub mod recording;
 
 /// Whether a node's parts do their work.

@@ -117,9 +117,18 @@ fn with_a_room_behind_it(daemon: Daemon) -> Daemon {
     daemon
 }
 
+/// The same, and a canary has passed: every family has a sample.
+fn daemon_of_which_all_is_served() -> Daemon {
+    let daemon = daemon_with_a_room_behind_it();
+    daemon.until("/metrics", |answer| {
+        answer.text().contains("kvroom_canary_last_run_seconds{")
+    });
+    daemon
+}
+
 #[test]
 fn what_is_documented_is_served_and_what_is_served_is_documented() {
-    let daemon = daemon_with_a_room_behind_it();
+    let daemon = daemon_of_which_all_is_served();
     let (served, documented) = (scrape(&daemon), documented());
     for (name, (kind, labels)) in &documented {
         let family = served.family(name);
@@ -143,7 +152,7 @@ fn what_is_documented_is_served_and_what_is_served_is_documented() {
 
 #[test]
 fn the_dashboard_and_the_alerts_use_what_is_served() {
-    let daemon = daemon_with_a_room_behind_it();
+    let daemon = daemon_of_which_all_is_served();
     let served = scrape(&daemon);
     for expr in dashboard().into_iter().chain(alerts()) {
         let uses = Use::all(&expr);
@@ -230,7 +239,7 @@ fn numbers_follow_what_happens() {
 
 #[test]
 fn counters_and_buckets_are_well_formed() {
-    let daemon = daemon_with_a_room_behind_it();
+    let daemon = daemon_of_which_all_is_served();
     let text = daemon.get("/metrics").text();
     let samples = openmetrics::read(&text).unwrap();
     let served = Exposition::parse(&text);

@@ -1,10 +1,6 @@
 //! What the fuzz targets share: the parsers of the program and of its example, which are in no
 //! library and are taken from their files, and a count of what a decode allocates.
 
-// `settings` names these by the library's name.
-extern crate self as kvroom;
-pub use kvroom_actors::limits::{Deadlines, Limits};
-
 pub mod counted;
 mod stand_ins;
 
@@ -38,6 +34,39 @@ mod cli {
     }
 }
 
+#[allow(dead_code, unreachable_pub, unused_imports)]
+#[path = "../../src/daemon"]
+mod daemon {
+    pub(crate) mod fuzzing;
+    pub(crate) mod trace;
+
+    pub(crate) mod health {
+        /// As the canaries' own pool is called, which no other one may be.
+        pub(crate) const CANARY: &str = "kvroom-canary";
+    }
+
+    pub(crate) mod config {
+        mod check;
+        mod effective;
+        mod env;
+        mod file;
+        pub(crate) mod fuzzing;
+        mod given;
+        mod pool;
+        mod schema;
+        mod show;
+        mod source;
+        mod value;
+        mod words;
+
+        pub(crate) use effective::Effective;
+        pub(crate) use given::Given;
+    }
+    pub(crate) mod http {
+        pub(crate) mod duration;
+    }
+}
+
 #[allow(dead_code)]
 #[path = "../../examples/abort_storm"]
 mod storm {
@@ -51,8 +80,23 @@ pub fn commands(data: &[u8]) {
 }
 
 /// See the file that has them.
+pub fn config(data: &[u8]) {
+    daemon::config::fuzzing::config(data);
+}
+
+/// See the file that has them.
 pub fn linker_cache(data: &[u8]) {
     cli::fuzzing::linker_cache(data);
+}
+
+/// See the file that has them.
+pub fn recording(data: &[u8]) {
+    kvroom::recording::fuzzing::recording(data);
+}
+
+/// See the file that has them.
+pub fn requests(data: &[u8]) {
+    daemon::fuzzing::requests(data);
 }
 
 /// See the file that has them.

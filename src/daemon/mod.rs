@@ -15,6 +15,8 @@ mod app;
 mod config;
 mod dashboard;
 mod events;
+#[cfg(test)]
+mod fuzzing;
 mod health;
 mod http;
 mod metrics;

@@ -11,6 +11,9 @@
 
 mod decode;
 mod encode;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod line;
 pub mod load;
 pub mod merge;

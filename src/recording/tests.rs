@@ -236,7 +236,7 @@ fn all() -> Vec<What> {
     all
 }
 
-fn recording() -> Recording {
+pub(super) fn recording() -> Recording {
     let entries = all().into_iter().enumerate().map(|(i, what)| Entry {
         seq: i as u64 * 2,
         at: Duration::from_micros(i as u64 * 3),

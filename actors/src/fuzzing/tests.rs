@@ -48,20 +48,30 @@ targets! {
 #[test]
 fn no_target_is_without_a_test() {
     let here = include_str!("tests.rs");
-    let program = std::fs::read_to_string(root().join("src/cli/fuzzing.rs")).unwrap();
-    let storm = std::fs::read_to_string(root().join("examples/abort_storm/trace_fuzzing.rs"));
-    let tests = [here, &program, &storm.unwrap()].concat();
+    let others = [
+        "src/cli/fuzzing.rs",
+        "src/daemon/fuzzing.rs",
+        "src/daemon/config/fuzzing.rs",
+        "src/recording/fuzzing.rs",
+        "examples/abort_storm/trace_fuzzing.rs",
+    ];
+    let others = others.map(|path| std::fs::read_to_string(root().join(path)).unwrap());
+    let tests = format!("{here}{}", others.concat());
     let mut targets = 0;
     for entry in std::fs::read_dir(root().join("fuzz/fuzz_targets")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let feeds = [
+            format!("    {name}, "),
+            format!("replay(root, \"{name}\", {name})"),
+        ];
         assert!(
-            tests.contains(&format!("    {name}, ")),
+            feeds.iter().any(|feed| tests.contains(feed)),
             "no test feeds {name}"
         );
         targets += 1;
     }
-    assert!(targets >= 15, "only {targets} targets");
+    assert!(targets >= 20, "only {targets} targets");
 }
 
 #[test]

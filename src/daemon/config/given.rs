@@ -1,53 +1,25 @@
-//! Flags: one for each key, made from the schema.
+//! What flags say, however they were read.
 
 use super::env::take_pools;
 use super::schema::{Config, POOL, PoolSettings, ROWS};
 use super::source::{Complaint, Origin, Origins};
 use super::value::Raw;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
-use std::sync::LazyLock;
 
 /// What flags say: the path of a key, and the words of its flag.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Given(Vec<(&'static str, Vec<String>)>);
-
-/// A flag, by names that live as long as the program.
-struct Flag {
-    path: String,
-    flag: String,
-    help: String,
-    heading: &'static str,
-}
-
-static FLAGS: LazyLock<Vec<Flag>> = LazyLock::new(|| {
-    let flags = ROWS.iter().map(|row| Flag {
-        path: row.path(),
-        flag: row.flag(),
-        help: help(row.doc),
-        heading: row.table,
-    });
-    flags.collect()
-});
-
-/// As clap's help has it: without a period at the end.
-fn help(doc: &str) -> String {
-    let doc = doc.trim();
-    doc.strip_suffix('.').unwrap_or(doc).to_owned()
-}
-
-const POOL_WORD: &str = "KEY=VALUE,…";
-const POOL_HELP: &str = "A pool that is there from the start, for example \
-    name=kv,layers=32,pages=512,page_bytes=16KiB; may be repeated. In place of all pools of the file";
-
-/// Flags that have a shorter name, too.
-const SHORT: [(&str, &str); 1] = [("http.listen", "http")];
+pub(crate) struct Given(Vec<(String, Vec<String>)>);
 
 impl Given {
+    /// Paths of keys, with the words of each.
+    pub(super) fn of(words: impl IntoIterator<Item = (String, Vec<String>)>) -> Given {
+        Given(words.into_iter().collect())
+    }
+
     /// Reads them onto what there is; gives what is wrong with them.
     pub(super) fn read(&self, config: &mut Config, origins: &mut Origins) -> Vec<Complaint> {
         let mut complaints = Vec::new();
         for (path, words) in &self.0 {
-            if *path == POOL {
+            if path == POOL {
                 let at = Origin::Flag(POOL.to_owned());
                 let wrong = take_pools(
                     PoolSettings::read_words(&words.join(";")),
@@ -77,68 +49,5 @@ impl Given {
             origins.say(path, at);
         }
         complaints
-    }
-
-    /// As if these had been flags: paths of keys, with a word for each.
-    #[cfg(test)]
-    pub(super) fn of(words: &[(&'static str, &str)]) -> Given {
-        let given = words
-            .iter()
-            .map(|(path, word)| (*path, vec![(*word).to_owned()]));
-        Given(given.collect())
-    }
-}
-
-impl FromArgMatches for Given {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let paths = FLAGS.iter().map(|flag| flag.path.as_str()).chain([POOL]);
-        let given = paths.filter_map(|path| {
-            let words = matches.get_many::<String>(path)?;
-            Some((path, words.cloned().collect()))
-        });
-        Ok(Given(given.collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        *self = Given::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl Args for Given {
-    fn augment_args(mut command: Command) -> Command {
-        for (flag, row) in FLAGS.iter().zip(ROWS.iter()) {
-            let action = if row.list {
-                ArgAction::Append
-            } else {
-                ArgAction::Set
-            };
-            let mut arg = Arg::new(flag.path.as_str())
-                .long(flag.flag.as_str())
-                .value_name(row.word)
-                .help(flag.help.as_str())
-                .action(action)
-                .allow_hyphen_values(false);
-            if !flag.heading.is_empty() {
-                arg = arg.help_heading(flag.heading);
-            }
-            for (path, short) in SHORT {
-                if flag.path == path {
-                    arg = arg.visible_alias(short);
-                }
-            }
-            command = command.arg(arg);
-        }
-        command.arg(
-            Arg::new(POOL)
-                .long(POOL)
-                .value_name(POOL_WORD)
-                .help(POOL_HELP)
-                .action(ArgAction::Append),
-        )
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Given::augment_args(command)
     }
 }

@@ -1,10 +1,12 @@
 //! What is read from the three sources, what is refused, and what is printed.
 
 use super::schema::{POOL_ROWS, ROWS, TABLES};
+use super::source::{Origin, Origins};
 use super::value::{Bytes, Raw, Setting, Shown};
 use super::*;
 use crate::cli::settings::{DEADLINES, LIMITS};
 use kvroom::{Deadlines, Limits};
+use std::path::Path;
 use std::time::Duration;
 
 fn read(text: &str, variables: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Effective {
@@ -22,7 +24,13 @@ fn try_read(
     let variables = variables
         .iter()
         .map(|(name, value)| ((*name).into(), (*value).into()));
-    Effective::read_text(Some(("k.toml", text)), variables, &Given::of(flags))
+    Effective::read_text(Some(("k.toml", text)), variables, &given(flags))
+}
+
+/// As if these had been flags: paths of keys, with a word for each.
+fn given(words: &[(&str, &str)]) -> Given {
+    let words = words.iter();
+    Given::of(words.map(|(path, word)| ((*path).to_owned(), vec![(*word).to_owned()])))
 }
 
 /// What is wrong, each as "where: what".
@@ -510,7 +518,7 @@ fn all_errors_of_all_sources_are_told_at_once_in_order() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_an_error_besides_all_others() {
-    let given = Given::of(&[("node.lanes", "0")]);
+    let given = given(&[("node.lanes", "0")]);
     let path = Path::new("/nonexistent/kvroom.toml");
     let error = Effective::read(Some(path), [], &given).unwrap_err();
     assert_eq!(error.complaints().len(), 2);
@@ -579,7 +587,7 @@ fn what_is_printed_says_where_each_value_is_from() {
 }
 
 /// Without the comment signs in front of keys.
-fn uncommented(example: &str) -> String {
+pub(super) fn uncommented(example: &str) -> String {
     let keys = example.lines().map(|line| {
         let rest = line.strip_prefix("# ").unwrap_or(line);
         let is_key = rest
