@@ -76,7 +76,8 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
     let node = builder.hub(&hub).start().await;
     let node = node.map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;
     let (addresses, connect) = (front.addresses(), config.node.connect.clone());
-    recording::start(&node, config.recorder.dump_dir.clone());
+    recording::start(&node, config.recorder.dump_dir.clone())
+        .map_err(|e| Failure::Failed(format!("cannot start what writes recordings: {e}")))?;
     let page = status_page(&config, &node)?;
     let watched = Watched {
         node: node.clone(),

@@ -5,7 +5,7 @@ use kvroom::recording::{self, Recording};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Most dumps of a process.
@@ -75,18 +75,31 @@ impl Dumps {
         }
     }
 
-    /// From now on a panic of any thread writes a dump before it unwinds.
-    pub(super) fn on_panic(&self) {
+    /// From now on a panic of any thread has a dump written, by a thread for that: who panics is most
+    /// likely a shard, whose other rooms are not to wait for a disk. One that comes while another is
+    /// being written has that one, or the next.
+    ///
+    /// # Errors
+    /// There can be no such thread.
+    pub(super) fn on_panic(&self) -> io::Result<()> {
         if self.0.dir.is_none() {
-            return;
+            return Ok(());
         }
         let dumps = self.clone();
+        let (ask, asked) = mpsc::sync_channel(1);
+        std::thread::Builder::new()
+            .name("kvroom-dump".to_owned())
+            .spawn(move || {
+                while let Ok(()) = asked.recv() {
+                    dumps.write_and_log("panic");
+                }
+            })?;
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             before(panic);
-            // Nothing panics with a ring's lock held, so that this thread has none.
-            dumps.write_and_log("panic");
+            let _ = ask.try_send(());
         }));
+        Ok(())
     }
 }
 

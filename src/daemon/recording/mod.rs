@@ -4,7 +4,7 @@
 //!   GET /v1/recording ──▶ Node::recorder().read(…) ──▶ application/jsonl
 //!   watcher (a second) ── a room is stuck ──┐
 //!   SIGUSR1 ────────────────────────────────┼──▶ Dumps ──▶ dump_dir/kvroom-NODE-WHY-N.jsonl
-//!   panic hook, on the thread that panics ──┘
+//!   panic hook ── a thread for that ────────┘
 //! ```
 //!
 //! Rules: reading asks no shard. A dump appears under its name when it is whole. A process writes at most
@@ -18,16 +18,20 @@ pub(crate) use dump::Dumps;
 pub(crate) use route::routes;
 
 use kvroom::Node;
+use std::io;
 use std::path::PathBuf;
 
 /// Starts what writes dumps.
-pub(crate) fn start(node: &Node, dump_dir: Option<PathBuf>) -> Dumps {
+///
+/// # Errors
+/// A thread could not be started.
+pub(crate) fn start(node: &Node, dump_dir: Option<PathBuf>) -> io::Result<Dumps> {
     let dumps = Dumps::new(node.clone(), dump_dir);
-    dumps.on_panic();
+    dumps.on_panic()?;
     tokio::spawn(watch::stuck_rooms(node.clone(), dumps.clone()));
     // At once, and not when a task has its turn: who has been told that the daemon is ready may send one.
     if let Some(signals) = watch::signals() {
         tokio::spawn(watch::signal(signals, dumps.clone()));
     }
-    dumps
+    Ok(dumps)
 }
