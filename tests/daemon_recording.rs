@@ -209,8 +209,9 @@ fn a_query_that_means_nothing_is_a_problem_that_names_it() {
     for (query, status, code) in [
         ("?limit=0", 422, "bad-limit"),
         ("?limit=100001", 422, "bad-limit"),
-        ("?since=yesterday", 400, "unreadable"),
-        ("?room=-1", 400, "unreadable"),
+        ("?since=yesterday", 400, "unreadable-request"),
+        ("?room=-1", 400, "unreadable-request"),
+        ("?sience=1", 400, "unreadable-request"),
     ] {
         let answer = daemon.get(&format!("/v1/recording{query}"));
         let detail = answer.expect_problem(status, code);

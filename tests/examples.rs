@@ -332,7 +332,7 @@ fn abort_storm_knows_every_flag_that_the_readme_shows() {
     let about = readme.split("It takes `--engine").nth(1).unwrap();
     let about = format!("`--engine{}", about.split("An oracle").next().unwrap());
     let spans: Vec<&str> = about.split('`').skip(1).step_by(2).collect();
-    assert_eq!(spans.len(), 11, "{spans:?}");
+    assert_eq!(spans.len(), 12, "{spans:?}");
     for span in spans {
         let (flag, value) = span.split_once(' ').unwrap_or((span, ""));
         assert!(help.contains(flag), "{flag} is not in {help}");

@@ -144,6 +144,9 @@ fn the_commands_that_are_shown_exist() {
             "bench rate",
             "bench abort",
             "bench compare",
+            "serve",
+            "config",
+            "rooms",
             "node"
         ]
     );
@@ -155,7 +158,7 @@ fn the_commands_that_are_shown_exist() {
             .unwrap();
         let text = String::from_utf8(help.stdout).unwrap();
         assert!(
-            help.status.success() && (text.contains("--json") || command == "node"),
+            help.status.success() && (text.contains("--json") || ["node", "serve"].contains(&command)),
             "kvroom {command}: {text}"
         );
     }

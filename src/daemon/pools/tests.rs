@@ -3,6 +3,7 @@
 use super::shape::{Arrangement, Kind, MemorySpec, Owner, PoolState};
 use super::*;
 use kvroom::{Code, LocalHub, Node, Order, Outcome, PoolKind, PoolLayout, RoomId};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -244,7 +245,7 @@ async fn memory_is_passed_by_its_descriptor_and_has_to_be_sealed() {
     let s = Setup::new("passed", 4).await;
     let me = std::process::id();
     let layout = created("passed").layout();
-    let given = Pool::shared(layout).unwrap();
+    let given = Pool::shared(layout.clone()).unwrap();
     let number = |name: &str| -> u32 {
         let fds = std::fs::read_dir("/proc/self/fd").unwrap();
         let is_it = |e: &std::fs::DirEntry| {
@@ -261,13 +262,24 @@ async fn memory_is_passed_by_its_descriptor_and_has_to_be_sealed() {
         },
         ..created("passed")
     };
+    // As long as it is a pool of this process, it is no other one.
+    let fd = number("memfd:kvroom:passed");
+    let twice = s.pools.register(passed(fd)).await.unwrap_err();
+    assert_eq!((twice.status, twice.code), (409, "pool-attached"));
+    let engine = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(format!("/proc/self/fd/{fd}"))
+        .unwrap();
+    drop(given);
     let spec = passed(number("memfd:kvroom:passed"));
     let (view, _) = s.pools.register(spec).await.unwrap();
     assert_eq!((&*view.backing, view.path), ("shared", None));
     assert!(view.owner.is_some_and(|o| o.pid == me));
     // It is the same memory.
-    let mut lease = given.lease_write(&[2]).unwrap();
-    lease.page_mut(1, 0).fill(9);
+    let place = layout.pages as usize + 2;
+    let place = (place * layout.page_bytes as usize) as u64;
+    engine.write_all_at(&[9; 16], place).unwrap();
     let mut seen = [0; 16];
     let pool = s.pools.find("passed").unwrap();
     pool.observe(1, 2, &mut seen).unwrap();
