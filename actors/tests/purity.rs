@@ -306,6 +306,7 @@ fn only_the_tests_of_this_crate_have_rules_that_can_be_turned_off() {
 /// Where a manifest may name a feature that is for tests or for fuzzing alone: which manifest, in which
 /// section, and the line.
 const FEATURES: &[(&str, &str, &str)] = &[
+    ("Cargo.toml", "[features]", r#"fuzzing = ["recording"]"#),
     (
         "Cargo.toml",
         "[dev-dependencies]",
@@ -318,6 +319,11 @@ const FEATURES: &[(&str, &str, &str)] = &[
         "actors/Cargo.toml",
         "[dev-dependencies]",
         r#"kvroom-actors = { path = ".", features = ["switches"] }"#,
+    ),
+    (
+        "fuzz/Cargo.toml",
+        "[dependencies]",
+        r#"kvroom = { path = "..", default-features = false, features = ["fuzzing"] }"#,
     ),
     (
         "fuzz/Cargo.toml",
@@ -358,8 +364,11 @@ fn bodies_of_fuzz_targets_are_compiled_for_tests_and_for_fuzzing_alone() {
                 if !line.ends_with("mod fuzzing;") && !line.ends_with("mod trace_fuzzing;") {
                     continue;
                 }
-                let of_actors = file.starts_with(root.join("actors"));
-                let condition = if of_actors {
+                // Those of a library; the others are in a program, and included by the target itself.
+                let of_a_library = ["actors", "src/recording"]
+                    .iter()
+                    .any(|part| file.starts_with(root.join(part)));
+                let condition = if of_a_library {
                     r#"#[cfg(any(test, feature = "fuzzing"))]"#
                 } else {
                     "#[cfg(test)]"
