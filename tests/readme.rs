@@ -158,7 +158,8 @@ fn the_commands_that_are_shown_exist() {
             .unwrap();
         let text = String::from_utf8(help.stdout).unwrap();
         assert!(
-            help.status.success() && (text.contains("--json") || ["node", "serve"].contains(&command)),
+            help.status.success()
+                && (text.contains("--json") || ["node", "serve"].contains(&command)),
             "kvroom {command}: {text}"
         );
     }

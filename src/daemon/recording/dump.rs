@@ -5,8 +5,8 @@ use kvroom::recording::{self, Recording};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 
 /// Most dumps of a process.
 pub(super) const MOST: u32 = 64;
