@@ -375,9 +375,19 @@ fn a_panic_writes_a_dump_and_the_daemon_serves_on() {
         command.env("KVROOM_PLANT_WEDGE", &wedges.0);
     });
     daemon.until("/readyz", |answer| answer.status == 200);
+    let told = |answer: &Answer| answer.text().contains("a job of the lane panicked");
     let planted = wedges.0.join("lane-0");
-    std::fs::write(wedges.0.join("new"), "panic").unwrap();
-    std::fs::rename(wedges.0.join("new"), &planted).unwrap();
+    let mut panics = 0;
+    // Whichever node of the process copies next: the daemon's own, or the small one of its canary.
+    while !told(&daemon.get("/v1/recording")) {
+        panics += 1;
+        assert!(panics <= 50, "its own lane never panicked");
+        std::fs::write(wedges.0.join("new"), "panic").unwrap();
+        std::fs::rename(wedges.0.join("new"), &planted).unwrap();
+        daemon.until("/livez", |_| !planted.exists());
+        let ends = Instant::now() + Duration::from_secs(1);
+        while !told(&daemon.get("/v1/recording")) && Instant::now() < ends {}
+    }
     let dump = folder.dump("panic");
     let jobs = dump.entries.iter().filter(|entry| {
         matches!(
@@ -389,12 +399,8 @@ fn a_panic_writes_a_dump_and_the_daemon_serves_on() {
         )
     });
     assert!(jobs.count() > 0, "the canary's job is not in it");
-    assert!(!planted.exists(), "it panicked once");
-    daemon.until("/v1/recording", |answer| {
-        answer.text().contains("a job of the lane panicked")
-    });
     daemon.until("/readyz", |answer| answer.status == 200);
-    assert_eq!(folder.dumps("panic").len(), 1);
+    assert!((1..=panics).contains(&folder.dumps("panic").len()));
     assert!(daemon.stop().0.success());
 }
 
