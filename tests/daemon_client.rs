@@ -492,7 +492,7 @@ fn events_end_with_an_error_when_the_daemon_does_not_come_back() {
 
 #[test]
 fn a_recording_is_written_as_it_comes() {
-    let lines = "{\"seq\":5}\n{\"seq\":6}\n";
+    let lines = "{\"kvroom_recording\":1,\"older\":3}\n{\"seq\":6}\n";
     let played = Played::new(vec![
         answer("200 OK", "application/jsonl", lines),
         answer("200 OK", "application/jsonl", lines),
@@ -509,6 +509,11 @@ fn a_recording_is_written_as_it_comes() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), lines);
     std::fs::remove_file(&path).unwrap();
+    // What is written is the newest, as much as there may be, and what is left out is told of.
+    let asked = played.was_asked().line;
+    assert_eq!(asked, "GET /v1/recording?limit=100000");
+    let told = stderr(&output);
+    assert!(told.contains("3 older entries are there"), "{told}");
 }
 
 #[test]

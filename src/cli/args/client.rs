@@ -147,10 +147,10 @@ pub(crate) struct EventsArgs {
 /// Arguments of `record`.
 #[derive(Args, Debug)]
 pub(crate) struct RecordArgs {
-    /// Entries from this one on
+    /// Entries from this one on; the newest ones if not said
     #[arg(long, value_name = "SEQ")]
     pub(crate) since: Option<u64>,
-    /// So many entries at most
+    /// So many entries at most; 100000 if not said
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
     /// Entries about this room only
