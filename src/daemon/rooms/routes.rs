@@ -94,7 +94,7 @@ pub(super) struct ListQuery {
     role: Option<RoleName>,
     /// Rooms with this tag.
     tag: Option<String>,
-    /// Rooms with a leg to this peer.
+    /// Rooms with a leg to this peer. Of rooms that send and are over: if they were listed before that.
     peer: Option<String>,
     /// Rooms that passed their drain deadline and still hold memory, or all others.
     quarantined: Option<bool>,
@@ -134,6 +134,9 @@ async fn list_rooms(
             wait::quarantined(app.node()).await?.into_iter().collect(),
         )),
     };
+    if query.peer.is_some() && query.role != Some(RoleName::Receive) {
+        wait::meet(app.rooms(), app.node()).await?;
+    }
     let filter = Filter {
         state: query.state,
         role: query.role,
