@@ -302,6 +302,19 @@ fn an_abort_names_what_it_ends() {
 }
 
 #[test]
+fn an_abort_of_which_a_shard_did_not_hear_in_time_says_so_and_is_not_a_success() {
+    let partly = json!({"aborted": 0, "complete": false, "silent": ["shard 1"]});
+    let whole = json!({"aborted": 0, "complete": true, "silent": []});
+    for (answer, code) in [(partly, 3), (whole, 0)] {
+        let played = Played::new(vec![ok(&answer)]);
+        let output = kvroom(&played.url, &["abort", "--all"]);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        let told = stderr(&output).contains("shard 1 did not answer");
+        assert_eq!(told, code == 3, "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn an_abort_of_nothing_or_of_two_things_is_a_wrong_command_line() {
     for args in [
         vec!["abort"],

@@ -243,6 +243,33 @@ async fn what_a_batch_has_no_time_for_is_answered_one_by_one_and_was_not_begun()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_abort_of_many_counts_the_rooms_of_shards_that_answer_and_names_the_others() {
+    let daemon = Routes::of(LocalHub::new(), |node| node.shards(2)).await;
+    let on = |shard| {
+        let node = daemon.app.node();
+        (1..)
+            .find(|id| node.shard_of(RoomId(*id)) == shard)
+            .unwrap()
+    };
+    let (stuck, well) = (on(0), on(1));
+    for id in [stuck, well] {
+        assert_eq!(daemon.send(id).await.0, 201);
+    }
+    let held = Held::shard_of(daemon.app.node());
+    let all = Some(json!({"all": true}));
+    let (status, told) = daemon.ask(Method::POST, "/v1/aborts", all).await;
+    let wanted = json!({"aborted": 1, "complete": false, "silent": ["shard 0"]});
+    assert_eq!((status, told), (202, wanted));
+    drop(held);
+    for id in [stuck, well] {
+        let path = format!("/v1/rooms/{id}?wait=30s");
+        let room = daemon.get(&path).await.1;
+        assert_eq!(room["outcome"]["code"], "Requested", "{room}");
+    }
+    daemon.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn more_requests_about_a_room_that_is_not_started_than_may_wait_are_refused_by_name() {
     let daemon = Routes::new().await;
     let held = Held::shard_of(daemon.app.node());
