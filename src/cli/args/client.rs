@@ -124,12 +124,7 @@ pub(crate) struct PoolsArgs {
 #[derive(Args, Debug)]
 pub(crate) struct EventsArgs {
     /// Events of these types only
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        default_value = "room,peer,pool"
-    )]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "room,peer")]
     pub(crate) types: Vec<EventType>,
     /// Events of this room only
     #[arg(long, value_name = "ID")]
@@ -219,8 +214,6 @@ words! {
         Room = "room",
         /// Peers that come and go
         Peer = "peer",
-        /// Pools that come and go
-        Pool = "pool",
         /// What the dashboard draws, once a second
         Sample = "sample",
     }
