@@ -67,10 +67,10 @@ pub mod health {
 }
 
 pub use api::{
-    Chunk, ChunkBuilder, EarlyClaim, Ended, FinishError, FinishProblem, LegBytes, Node,
-    NodeBuilder, NodeStats, Peer, PushError, PushedChunk, ReceiveBuilder, ReceiveRoom, Released,
-    ReserveError, Role, RoomInfo, SendBuilder, SendRoom, ShutdownReport, Slot, StartError,
-    StartErrorKind, Which,
+    AbortedRooms, Chunk, ChunkBuilder, EarlyClaim, Ended, FinishError, FinishProblem, LegBytes,
+    Node, NodeBuilder, NodeStats, Peer, PushError, PushedChunk, ReceiveBuilder, ReceiveRoom,
+    Released, ReserveError, Role, RoomInfo, SendBuilder, SendRoom, ShutdownReport, Slot,
+    StartError, StartErrorKind, Which,
 };
 pub use api::{metrics, record};
 pub use kvroom_actors::copy::schedule::Class;

@@ -302,6 +302,19 @@ fn an_abort_names_what_it_ends() {
 }
 
 #[test]
+fn an_abort_of_which_a_shard_did_not_hear_in_time_says_so_and_is_not_a_success() {
+    let partly = json!({"aborted": 0, "complete": false, "silent": ["shard 1"]});
+    let whole = json!({"aborted": 0, "complete": true, "silent": []});
+    for (answer, code) in [(partly, 3), (whole, 0)] {
+        let played = Played::new(vec![ok(&answer)]);
+        let output = kvroom(&played.url, &["abort", "--all"]);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        let told = stderr(&output).contains("shard 1 did not answer");
+        assert_eq!(told, code == 3, "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn an_abort_of_nothing_or_of_two_things_is_a_wrong_command_line() {
     for args in [
         vec!["abort"],
@@ -492,7 +505,7 @@ fn events_end_with_an_error_when_the_daemon_does_not_come_back() {
 
 #[test]
 fn a_recording_is_written_as_it_comes() {
-    let lines = "{\"seq\":5}\n{\"seq\":6}\n";
+    let lines = "{\"kvroom_recording\":1,\"older\":3}\n{\"seq\":6}\n";
     let played = Played::new(vec![
         answer("200 OK", "application/jsonl", lines),
         answer("200 OK", "application/jsonl", lines),
@@ -509,6 +522,11 @@ fn a_recording_is_written_as_it_comes() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), lines);
     std::fs::remove_file(&path).unwrap();
+    // What is written is the newest, as much as there may be, and what is left out is told of.
+    let asked = played.was_asked().line;
+    assert_eq!(asked, "GET /v1/recording?limit=100000");
+    let told = stderr(&output);
+    assert!(told.contains("3 older entries are there"), "{told}");
 }
 
 #[test]

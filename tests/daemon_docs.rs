@@ -1,4 +1,4 @@
-//! The page about HTTP, as its reader would type it.
+//! The commands of README.md and of the page about HTTP, as their reader would type them.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests fail by panicking, as tests do"
@@ -42,27 +42,26 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-struct Folder(PathBuf);
+/// A folder for a page's commands; it and what their daemons leave are removed when dropped.
+struct Folder {
+    path: PathBuf,
+    mark: String,
+}
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
         for entry in std::fs::read_dir("/dev/shm").unwrap().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with("kvroom:") && name.contains(&mark()) {
+            if name.starts_with("kvroom:") && name.contains(&self.mark) {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
     }
 }
 
-/// In the names of the nodes and their files, so that other tests have others.
-fn mark() -> String {
-    format!("-docs-{}", std::process::id())
-}
-
 /// Skips aloud, or fails where everything is required.
-fn is_missing(tool: &str) -> bool {
+fn is_missing(tool: &str, page: &str) -> bool {
     let there = Command::new(tool)
         .arg("--version")
         .stdout(Stdio::null())
@@ -70,30 +69,33 @@ fn is_missing(tool: &str) -> bool {
     if there.is_ok_and(|status| status.success()) {
         return false;
     }
-    let text = format!("{tool} is not installed: docs/http.md was NOT run");
+    let text = format!("{tool} is not installed: {page} was NOT run");
     assert!(std::env::var_os("KVROOM_REQUIRE_ALL").is_none(), "{text}");
     eprintln!("SKIPPED: {text}");
     true
 }
 
-#[test]
-fn the_commands_of_the_page_about_http_do_what_it_says() {
-    if is_missing("curl") || is_missing("bash") {
-        return;
+/// What the commands of a page print; none if they cannot be run here.
+fn run(page: &str, word: &str) -> Option<String> {
+    if is_missing("curl", page) || is_missing("bash", page) {
+        return None;
     }
-    let folder = std::env::temp_dir().join(format!("kvroom{}", mark()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let folder = Folder(folder);
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/http.md");
-    let mut script = commands(&std::fs::read_to_string(page).unwrap());
+    // In the names of the nodes and their files, so that other tests have others.
+    let mark = format!("-docs-{word}-{}", std::process::id());
+    let path = std::env::temp_dir().join(format!("kvroom{mark}"));
+    std::fs::create_dir_all(&path).unwrap();
+    let folder = Folder { path, mark };
+    let text = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
+    let mut script = commands(&std::fs::read_to_string(text).unwrap());
+    // With the colon: what was put in for one port has no other one in it.
     for (word, other) in [
-        ("7481", free_port().to_string()),
-        ("7482", free_port().to_string()),
-        ("7400", free_port().to_string()),
-        ("prefill", format!("prefill{}", mark())),
-        ("decode", format!("decode{}", mark())),
+        (":7481", format!(":{}", free_port())),
+        (":7482", format!(":{}", free_port())),
+        (":7400", format!(":{}", free_port())),
+        ("prefill", format!("prefill{}", folder.mark)),
+        ("decode", format!("decode{}", folder.mark)),
     ] {
-        assert!(script.contains(word), "the page does not have {word}");
+        assert!(script.contains(word), "{page} does not have {word}");
         script = script.replace(word, &other);
     }
     let program = Path::new(env!("CARGO_BIN_EXE_kvroom"));
@@ -110,7 +112,7 @@ fn the_commands_of_the_page_about_http_do_what_it_says() {
             &format!("{BEFORE}{script}"),
         ])
         .env("PATH", path)
-        .current_dir(&folder.0)
+        .current_dir(&folder.path)
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -118,7 +120,38 @@ fn the_commands_of_the_page_about_http_do_what_it_says() {
         String::from_utf8_lossy(&ran.stdout),
         String::from_utf8_lossy(&ran.stderr),
     );
-    assert!(ran.status.success(), "{}: {said}\n{wrong}", ran.status);
+    assert!(
+        ran.status.success(),
+        "{page}: {}: {said}\n{wrong}",
+        ran.status
+    );
+    Some(said.into_owned())
+}
+
+#[test]
+fn the_commands_of_the_readme_move_a_page_between_two_daemons() {
+    let Some(said) = run("README.md", "readme") else {
+        return;
+    };
+    for promised in [
+        r#""outcome":{"end":"done"}"#,
+        r#""released":true"#,
+        r#""proofs":[""#,
+    ] {
+        assert!(said.contains(promised), "{promised} is not in {said}");
+    }
+    // Read where decode has it. The name of the node is in the text too.
+    let moved = said
+        .lines()
+        .any(|line| line.starts_with("computed by pref"));
+    assert!(moved, "{said}");
+}
+
+#[test]
+fn the_commands_of_the_page_about_http_do_what_it_says() {
+    let Some(said) = run("docs/http.md", "http") else {
+        return;
+    };
     for promised in [
         r#""state":"up""#,
         r#""fabric":"shm""#,

@@ -706,6 +706,32 @@ fn peers_are_other_nodes_and_not_those_of_the_canaries() {
 }
 
 #[test]
+fn rooms_that_send_are_found_by_their_peer_before_anybody_has_looked_at_them() {
+    let (prefill, decode) = pair();
+    let _pools = (register(&prefill), register(&decode));
+    let sending = |id| json!({"role": "send", "id": id});
+    for id in 1..5 {
+        prefill.post("/v1/rooms", &sending(id)).expect(201);
+    }
+    for (id, page) in [(1, 0), (2, 1), (3, 2)] {
+        decode.post("/v1/rooms", &receive(id, &[page])).expect(201);
+    }
+    let found = |answer: &daemon::Answer| {
+        let list = answer.json();
+        let rooms = list["rooms"].as_array().unwrap().iter();
+        rooms
+            .map(|room| room["id"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    // Nothing else is asked, so that nothing else can have told.
+    let list = prefill.until("/v1/rooms?peer=decode", |answer| found(answer).len() == 3);
+    assert_eq!(found(&list), ["3", "2", "1"]);
+    let list = prefill.get("/v1/rooms?peer=decode&limit=1&role=send");
+    assert_eq!(found(&list), ["3"]);
+    assert_eq!(found(&prefill.get("/v1/rooms?peer=nobody")), [""; 0]);
+}
+
+#[test]
 fn a_limit_that_is_reached_is_named_with_when_to_try_again() {
     let daemon = Daemon::start(&["--limits-chunks-in-flight", "1", "--health-canary", "false"]);
     let _pool = register(&daemon);

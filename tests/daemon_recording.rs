@@ -172,11 +172,33 @@ fn a_recording_of_one_room_has_all_of_it_and_nothing_else() {
     assert!(wanted.len() >= 3, "{wanted:?}");
     assert_eq!(one.entries, wanted);
     // A limit counts what is given, and `kvroom-next` is behind it.
-    let (first, next) = get(&daemon, "?room=17&limit=1");
+    let (first, next) = get(&daemon, "?room=17&since=0&limit=1");
     assert_eq!((first.entries.len(), next), (1, wanted[0].seq + 1));
     let (rest, _) = get(&daemon, &format!("?room=17&since={next}"));
     assert_eq!(rest.entries, wanted[1..]);
     assert_eq!(get(&daemon, "?room=4711").0.entries, []);
+}
+
+#[test]
+fn without_a_beginning_the_newest_entries_are_given_and_the_older_ones_are_counted() {
+    let daemon = quiet(&[]);
+    storm(&daemon, 1..41);
+    let (all, end) = get(&daemon, "");
+    assert_eq!(all.header.older, 0);
+    let (newest, next) = get(&daemon, "?limit=7");
+    assert_eq!(newest.entries, all.entries[all.entries.len() - 7..]);
+    assert_eq!((newest.header.older, next), (end - 7, end));
+    let (room, _) = get(&daemon, "?room=17");
+    let (last, next) = get(&daemon, "?room=17&limit=1");
+    assert_eq!(last.entries, room.entries[room.entries.len() - 1..]);
+    let older = room.entries.len() as u64 - 1;
+    assert_eq!((last.header.older, next), (older, end));
+    // Who says where to begin has the oldest from there on.
+    let (oldest, _) = get(&daemon, "?since=0&limit=7");
+    assert_eq!(
+        (oldest.entries, oldest.header.older),
+        (all.entries[..7].to_vec(), 0)
+    );
 }
 
 #[test]
@@ -240,7 +262,7 @@ fn sigusr1_writes_a_dump_that_appears_whole_and_is_what_http_gives() {
 }
 
 #[test]
-fn a_process_writes_64_dumps_and_then_says_that_it_writes_no_more() {
+fn a_process_writes_24_dumps_for_signals_and_then_says_that_it_writes_no_more() {
     let folder = Folder::new();
     let log = folder.0.join("log");
     let dumps = folder.0.join("dumps");
@@ -250,7 +272,7 @@ fn a_process_writes_64_dumps_and_then_says_that_it_writes_no_more() {
         command.stderr(Stdio::from(std::fs::File::create(&log).unwrap()));
     });
     let written = || std::fs::read_dir(&dumps).map_or(0, |all| all.flatten().count());
-    for count in 1..=64 {
+    for count in 1..=24 {
         daemon.signal("USR1");
         until(&format!("dump {count}"), || {
             let all = std::fs::read_dir(&dumps).into_iter().flatten().flatten();
@@ -259,15 +281,15 @@ fn a_process_writes_64_dumps_and_then_says_that_it_writes_no_more() {
         });
     }
     daemon.signal("USR1");
-    let refused = "this process has written 64, which is the most";
+    let refused = "this process has written 24 for this reason (signal), which is the most";
     until("the refusal is logged", || {
         std::fs::read_to_string(&log).unwrap().contains(refused)
     });
-    assert_eq!(written(), 64);
+    assert_eq!(written(), 24);
     // What is refused costs nothing else.
     assert_eq!(get(&daemon, "").0.header.lost, 0);
     assert!(daemon.stop().0.success());
-    assert_eq!(written(), 64);
+    assert_eq!(written(), 24);
 }
 
 #[test]

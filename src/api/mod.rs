@@ -20,7 +20,7 @@ pub use kvroom_actors::room::Role;
 pub use node::{Node, NodeBuilder, Peer};
 pub use receive::{ReceiveBuilder, ReceiveRoom};
 pub use send::{SendBuilder, SendRoom};
-pub use stats::{EarlyClaim, LegBytes, NodeStats, RoomInfo, ShutdownReport, Which};
+pub use stats::{AbortedRooms, EarlyClaim, LegBytes, NodeStats, RoomInfo, ShutdownReport, Which};
 
 use kvroom_actors::handle::Landed;
 use kvroom_actors::memory::Proof;

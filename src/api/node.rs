@@ -4,8 +4,9 @@ use super::batch::Batch;
 use super::block::block_on;
 use super::error::StartError;
 use super::receive::{ReceiveBuilder, ReceiveRoom};
+use super::record::LONGEST;
 use super::send::{SendBuilder, SendRoom};
-use super::stats::{EarlyClaim, NodeStats, RoomInfo, ShutdownReport, Which};
+use super::stats::{AbortedRooms, EarlyClaim, NodeStats, RoomInfo, ShutdownReport, Which};
 use kvroom_actors::fabric::Fabric;
 use kvroom_actors::ids::{Incarnation, PeerRef, RoomId, RoomKey};
 use kvroom_actors::limits::{Deadlines, Limits};
@@ -409,47 +410,74 @@ impl Node {
     /// `send` are refused too, except by tag, and a later `send` with such a claim's key ends at once
     /// with the same reason. Any other room that is started when this has returned is not touched.
     pub async fn abort_where(&self, which: Which, reason: impl Into<String>) -> usize {
+        let mut told = 0;
+        for (_, answer) in self.tell_to_abort(which, reason.into()) {
+            told += answer.await.unwrap_or(0);
+        }
+        told
+    }
+
+    /// As [`Node::abort_where`], and waits no longer than this: a shard that stands still ends its rooms
+    /// when it goes on, and is named. To be awaited in a tokio runtime that has a clock; all shards are told
+    /// before the first wait.
+    pub async fn abort_where_within(
+        &self,
+        which: Which,
+        reason: impl Into<String>,
+        within: Duration,
+    ) -> AbortedRooms {
+        let until = tokio::time::Instant::now() + within.min(LONGEST);
+        let mut told = AbortedRooms::default();
+        for (shard, answer) in self.tell_to_abort(which, reason.into()) {
+            match tokio::time::timeout_at(until, answer).await {
+                Ok(rooms) => told.rooms += rooms.unwrap_or(0),
+                Err(_) => told.silent.push(shard),
+            }
+        }
+        told
+    }
+
+    /// Tells all shards, and gives the answers to come of those that have not stopped.
+    fn tell_to_abort(
+        &self,
+        which: Which,
+        reason: String,
+    ) -> Vec<(usize, oneshot::Receiver<usize>)> {
         let which = match which {
-            Which::Pool(pool) => return self.abort_holders(&pool, reason.into()).await,
+            Which::Pool(pool) => return self.tell_holders(&pool, reason),
             Which::All => io::Which::All,
             Which::Room(id) => io::Which::Room(id),
             Which::Tag(tag) => io::Which::Tag(tag.into()),
             Which::AllBut(tag) => io::Which::AllBut(tag.into()),
             Which::Peer(peer) if peer.is_of(self) => io::Which::Peer(peer.id()),
             // Another node's number for it means somebody else here.
-            Which::Peer(_) => return 0,
+            Which::Peer(_) => return Vec::new(),
         };
         let reason = Reason::new(Code::Requested, reason);
         let asked = self.shared().now();
-        let mut answers = Vec::new();
-        for inbox in self.runtime.inboxes() {
+        // All shards are told before any answers. One that has stopped has ended its rooms.
+        let all = self.runtime.inboxes().iter().enumerate();
+        all.filter_map(|(shard, inbox)| {
             let (which, reason) = (which.clone(), reason.clone());
-            // All shards are told before any answers. One that has stopped has ended its rooms.
-            answers.extend(ask_with(inbox, move |shard, ctx| {
+            let answer = ask_with(inbox, move |shard, ctx| {
                 shard.abort_where(which, reason, asked, ctx)
-            }));
-        }
-        let mut told = 0;
-        for answer in answers {
-            told += answer.await.unwrap_or(0);
-        }
-        told
+            });
+            Some((shard, answer?))
+        })
+        .collect()
     }
 
-    async fn abort_holders(&self, pool: &Pool, why: String) -> usize {
+    fn tell_holders(&self, pool: &Pool, why: String) -> Vec<(usize, oneshot::Receiver<usize>)> {
         let reason = Reason::new(Code::PoolRetired, why);
-        let mut answers = Vec::new();
-        for inbox in self.runtime.inboxes() {
+        let all = self.runtime.inboxes().iter().enumerate();
+        all.filter_map(|(shard, inbox)| {
             let (pool, reason) = (pool.clone(), reason.clone());
-            answers.extend(ask_with(inbox, move |shard, ctx| {
+            let answer = ask_with(inbox, move |shard, ctx| {
                 shard.abort_holders(&pool, reason, ctx)
-            }));
-        }
-        let mut told = 0;
-        for answer in answers {
-            told += answer.await.unwrap_or(0);
-        }
-        told
+            });
+            Some((shard, answer?))
+        })
+        .collect()
     }
 
     /// Claims that wait for a `send` of this node, oldest first: a full prefill serves these first.

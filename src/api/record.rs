@@ -99,4 +99,4 @@ async fn all<F: Future>(these: impl Iterator<Item = F>) -> Vec<F::Output> {
 /// How long the node's own task may take for the names of peers, if the shards have taken all of the time.
 const NAMES: Duration = Duration::from_millis(100);
 /// An instant cannot hold every duration.
-const LONGEST: Duration = Duration::from_secs(86_400);
+pub(super) const LONGEST: Duration = Duration::from_secs(86_400);

@@ -25,6 +25,15 @@ pub enum Which {
     Pool(Pool),
 }
 
+/// Who was told to end, of those that an abort is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AbortedRooms {
+    /// Rooms of the shards that have answered, with claims that waited for one.
+    pub rooms: usize,
+    /// Shards that have not answered, by their numbers: what they have ends when they go on.
+    pub silent: Vec<usize>,
+}
+
 /// One room of a node.
 #[derive(Clone, Debug)]
 pub struct RoomInfo {

@@ -111,6 +111,7 @@ fn header(text: &str) -> Result<Header, String> {
         incarnation: incarnation(line.incarnation),
         started: Duration::from_micros(line.started_us),
         lost: line.lost,
+        older: line.older,
         why: line.why,
     })
 }

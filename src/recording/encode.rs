@@ -19,6 +19,7 @@ pub fn header_line(header: &Header) -> String {
         incarnation: incarnation(header.incarnation),
         started_us: micros(header.started),
         lost: header.lost,
+        older: header.older,
         why: header.why.clone(),
     })
 }

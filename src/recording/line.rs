@@ -16,6 +16,8 @@ pub(super) struct HeaderLine {
     #[serde(default)]
     pub(super) lost: u64,
     #[serde(default)]
+    pub(super) older: u64,
+    #[serde(default)]
     pub(super) why: String,
 }
 

@@ -2,7 +2,7 @@
 //! in `docs/recording.md`.
 //!
 //! ```text
-//!   {"kvroom_recording":1,"node":"decode-0","incarnation":{…},"started_us":…,"lost":0,"why":"signal"}
+//!   {"kvroom_recording":1,"node":"decode-0","incarnation":{…},"started_us":…,"lost":0,"older":0,"why":"signal"}
 //!   {"seq":17,"at_us":1203,"part":"shard 0","what":"room","room":"42","attempt":0,"role":"receive",…}
 //! ```
 //!
@@ -51,6 +51,8 @@ pub struct Header {
     pub started: Duration,
     /// Entries in front of the first one that were overwritten before they were read.
     pub lost: u64,
+    /// Entries that were there, older than all of these, and left out: a recording of the newest ones.
+    pub older: u64,
     /// Why it was written: `http`, `stuck`, `panic`, `signal`, or what the host says.
     pub why: String,
 }
@@ -76,6 +78,7 @@ impl Header {
             incarnation,
             started: Duration::from_micros(u64::try_from(started.as_micros()).unwrap_or(u64::MAX)),
             lost,
+            older: 0,
             why: why.to_owned(),
         }
     }

@@ -253,6 +253,7 @@ pub(super) fn recording() -> Recording {
             },
             started: Duration::from_micros(1_700_000_000_000_001),
             lost: 12,
+            older: 7,
             why: "signal".into(),
         },
         entries: entries.collect(),

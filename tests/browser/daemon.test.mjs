@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { launch, open } from "./browser.mjs";
-import { Daemon, pair, receive, transfer } from "./daemon.mjs";
+import { Daemon, pair, pool, receive, transfer } from "./daemon.mjs";
 import { has, region, tile, until } from "./waits.mjs";
 
 let browser;
@@ -40,6 +40,25 @@ test("a daemon says that it is ready, and which checks say so", () => watching(a
   await has(tile(page, "Health"), /Ready\s+\d+ checks?/);
   await has(region(page, "Health"), /All \d+ checks pass/);
 }));
+
+test("a check of a daemon that fails is shown with how long it has failed", async () => {
+  const daemon = await Daemon.start(["--name", "lent", "--health-canary-deadline", "200ms", "--node-listen", "tcp://127.0.0.1:0"]);
+  const path = `/dev/shm/kvroom-browser-${process.pid}-lent`;
+  const other = await Daemon.start(["--name", "prefill", "--node-listen", "tcp://127.0.0.1:0"]);
+  const { page, errors, context } = await open(browser, daemon.address);
+  try {
+    await daemon.post("/v1/peers", { address: other.ready.addresses[0] });
+    await pool(daemon, path);
+    await daemon.post("/v1/rooms", receive(1, [...Array(16).keys()]));
+    await has(tile(page, "Health"), /Not ready/);
+    await has(region(page, "Health"), /pool kv\s+not ready, failing for \d+(\.\d+)? m?s\b/);
+    assert.deepEqual(errors, []);
+  } finally {
+    await context.close();
+    await Promise.all([daemon.kill(), other.kill()]);
+    rmSync(path, { force: true });
+  }
+});
 
 test("what happens in the daemon is on the page without a reload", () => watching(async (page, nodes) => {
   // From the second sample on the daemon knows how many end in a second.

@@ -170,9 +170,11 @@ class Daemon {
   }
 
   checks() {
-    const good = ["shard 0", "shard 1", "lane 0", "lane 1", "canary local", "canary tcp", "listeners", "pools"].map((name) => ({ name, ok: true, since_ms: Date.now() - this.born, why: null, do: null }));
+    // As the daemon: `since_ms` is a moment, in milliseconds since 1970, and only a check that fails has it.
+    const good = ["node", "shard 0", "shard 1", "lane 0", "lane 1", "canary tcp lane 0", "canary tcp lane 1", "pool kv"].map((name) => ({ name, ok: true }));
     if (this.scene === "wedge") {
-      good[3] = { name: "lane 1", ok: false, since_ms: 12_000, why: "it has 4,096 jobs and has not taken a turn for 12 s", do: "take a recording (kvroom record), then restart the daemon; its pools keep what is lent" };
+      const [lane] = good.splice(4, 1);
+      good.unshift({ ...lane, ok: false, since_ms: Date.now() - 12_000, why: "it has 4,096 jobs and has not taken a turn for 12 s", do: "take a recording (kvroom record), then restart the daemon; its pools keep what is lent" });
     }
     return good;
   }

@@ -124,12 +124,7 @@ pub(crate) struct PoolsArgs {
 #[derive(Args, Debug)]
 pub(crate) struct EventsArgs {
     /// Events of these types only
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        default_value = "room,peer,pool"
-    )]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "room,peer")]
     pub(crate) types: Vec<EventType>,
     /// Events of this room only
     #[arg(long, value_name = "ID")]
@@ -147,10 +142,10 @@ pub(crate) struct EventsArgs {
 /// Arguments of `record`.
 #[derive(Args, Debug)]
 pub(crate) struct RecordArgs {
-    /// Entries from this one on
+    /// Entries from this one on; the newest ones if not said
     #[arg(long, value_name = "SEQ")]
     pub(crate) since: Option<u64>,
-    /// So many entries at most
+    /// So many entries at most; 100000 if not said
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
     /// Entries about this room only
@@ -219,8 +214,6 @@ words! {
         Room = "room",
         /// Peers that come and go
         Peer = "peer",
-        /// Pools that come and go
-        Pool = "pool",
         /// What the dashboard draws, once a second
         Sample = "sample",
     }

@@ -118,13 +118,20 @@ impl Following {
     }
 }
 
-/// Writes the daemon's recording, as it comes.
+/// The most entries of one recording that a daemon gives.
+const MOST_ENTRIES: u64 = 100_000;
+/// The longest first line of a recording.
+const MAX_HEADER: usize = 64 << 10;
+
+/// Writes the daemon's recording, as it comes: the newest entries, if it is not said from which one on.
+/// Older ones that it leaves out are told of.
 pub(crate) fn record(args: &RecordArgs) -> Result<Verdict, Failure> {
     let daemon = Daemon::new(&args.daemon)?;
     let target = Target::new("/v1/recording")
         .with("since", args.since)
-        .with("limit", args.limit)
+        .with("limit", Some(args.limit.unwrap_or(MOST_ENTRIES)))
         .with("room", args.room);
+    let mut header = Header::default();
     block_on(async {
         let response = daemon.open(Question::get(target)).await?;
         let mut body = response.into_body();
@@ -147,6 +154,12 @@ pub(crate) fn record(args: &RecordArgs) -> Result<Verdict, Failure> {
         loop {
             match next(&mut body, daemon.timeout).await {
                 Ok(Some(bytes)) => {
+                    if let Some(older) = header.older(&bytes) {
+                        output::complain(&format!(
+                            "{older} older entries are there and are not in this recording; read from the \
+                             oldest one on with --since 0"
+                        ));
+                    }
                     if !write(&bytes, &mut out).map_err(failed)? {
                         return Ok(Verdict::Met);
                     }
@@ -156,6 +169,31 @@ pub(crate) fn record(args: &RecordArgs) -> Result<Verdict, Failure> {
             }
         }
     })
+}
+
+/// The first line of a recording, as it comes.
+#[derive(Default)]
+struct Header {
+    begun: Vec<u8>,
+    whole: bool,
+}
+
+impl Header {
+    /// Once, when the line is whole: how many older entries there are, if there are any.
+    fn older(&mut self, bytes: &[u8]) -> Option<u64> {
+        if self.whole {
+            return None;
+        }
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        self.begun
+            .extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
+        self.whole = end.is_some() || self.begun.len() > MAX_HEADER;
+        if !self.whole {
+            return None;
+        }
+        let line: Value = serde_json::from_slice(&std::mem::take(&mut self.begun)).ok()?;
+        line["older"].as_u64().filter(|older| *older > 0)
+    }
 }
 
 /// The next bytes of a body; none at its end.

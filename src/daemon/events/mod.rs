@@ -47,9 +47,9 @@ pub(crate) fn routes() -> Routes {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct EventsQuery {
-    /// Kinds of events, with commas between them: `room`, `peer`, `pool`, `sample`. All if not said.
+    /// Kinds of events, with commas between them: `room`, `peer`, `sample`. All if not said.
     #[param(
-        pattern = "^(room|peer|pool|sample)(,(room|peer|pool|sample))*$",
+        pattern = "^(room|peer|sample)(,(room|peer|sample))*$",
         example = "room,sample"
     )]
     types: Option<String>,
@@ -120,12 +120,8 @@ fn wanted(query: &EventsQuery) -> Result<Wanted, Problem> {
             "room" => wanted.rooms = true,
             "peer" => wanted.peers = true,
             "sample" => wanted.samples = true,
-            // Pools come and go by requests: who asked knows.
-            "pool" => {}
             _ => {
-                return bad(
-                    "types must be some of room, peer, pool and sample, with commas between them",
-                );
+                return bad("types must be some of room, peer and sample, with commas between them");
             }
         }
     }

@@ -103,6 +103,11 @@ impl Routes {
         self.ask(Method::POST, "/v1/rooms", Some(body)).await
     }
 
+    async fn batch(&self, operations: Vec<Value>) -> (u16, Value) {
+        let body = json!({"operations": operations});
+        self.ask(Method::POST, "/v1/batch", Some(body)).await
+    }
+
     async fn end(self) {
         assert!(self.app.node().shutdown().await.drained);
     }
@@ -175,6 +180,92 @@ async fn with_a_shard_that_stands_still_every_route_answers_and_names_it() {
         assert_eq!(room["outcome"]["code"], "Requested", "{room}");
     }
     assert_eq!(daemon.get("/v1/node").await.0, 200);
+    daemon.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_aborts_on_a_shard_that_stands_still_tells_every_room_and_ends() {
+    let daemon = Routes::new().await;
+    for id in 1..61 {
+        assert_eq!(daemon.send(id).await.0, 201);
+    }
+    let held = Held::shard_of(daemon.app.node());
+    let aborts: Vec<Value> = (1..61).map(|id| json!({"op": "abort", "id": id})).collect();
+    let began = Instant::now();
+    let (status, answer) = daemon.batch(aborts).await;
+    let took = began.elapsed();
+    assert_eq!(status, 200, "{answer}");
+    // One wait for all of them: they would be a minute, one after the other.
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    let results = answer["results"].as_array().unwrap();
+    assert!(results.iter().all(|one| one["status"] == 202), "{answer}");
+    drop(held);
+    for id in 1..61 {
+        let path = format!("/v1/rooms/{id}?wait=30s");
+        let room = daemon.get(&path).await.1;
+        assert_eq!(room["outcome"]["code"], "Requested", "{room}");
+    }
+    daemon.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_batch_has_no_time_for_is_answered_one_by_one_and_was_not_begun() {
+    let daemon = Routes::new().await;
+    assert_eq!(daemon.send(1).await.0, 201);
+    let held = Held::shard_of(daemon.app.node());
+    // Each of these starts is waited for.
+    let mut operations = Vec::new();
+    for id in 10..15 {
+        operations.push(json!({"op": "start", "role": "send", "id": id}));
+        operations.push(json!({"op": "get", "id": 1}));
+    }
+    operations.push(json!({"op": "abort", "id": 1}));
+    operations.push(json!({"op": "finish", "id": 1, "total": 0}));
+    let began = Instant::now();
+    let (status, answer) = daemon.batch(operations).await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(25), "{took:?}");
+    let results = answer["results"].as_array().unwrap();
+    assert_eq!((status, results.len()), (200, 12), "{answer}");
+    names_the_shard((503, results[0]["body"].clone()));
+    for late in &results[4..] {
+        assert_eq!(late["status"], 503, "{late}");
+        assert_eq!(late["body"]["code"], "not-answering", "{late}");
+        let detail = late["body"]["detail"].as_str().unwrap();
+        assert!(detail.starts_with("it was not begun"), "{detail}");
+    }
+    drop(held);
+    // As it says: the room was not told, and another one is not there.
+    let room = daemon.get("/v1/rooms/1").await.1;
+    assert_eq!(room["state"], "registered", "{room}");
+    assert_eq!(daemon.get("/v1/rooms/14").await.0, 404);
+    daemon.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_abort_of_many_counts_the_rooms_of_shards_that_answer_and_names_the_others() {
+    let daemon = Routes::of(LocalHub::new(), |node| node.shards(2)).await;
+    let on = |shard| {
+        let node = daemon.app.node();
+        (1..)
+            .find(|id| node.shard_of(RoomId(*id)) == shard)
+            .unwrap()
+    };
+    let (stuck, well) = (on(0), on(1));
+    for id in [stuck, well] {
+        assert_eq!(daemon.send(id).await.0, 201);
+    }
+    let held = Held::shard_of(daemon.app.node());
+    let all = Some(json!({"all": true}));
+    let (status, told) = daemon.ask(Method::POST, "/v1/aborts", all).await;
+    let wanted = json!({"aborted": 1, "complete": false, "silent": ["shard 0"]});
+    assert_eq!((status, told), (202, wanted));
+    drop(held);
+    for id in [stuck, well] {
+        let path = format!("/v1/rooms/{id}?wait=30s");
+        let room = daemon.get(&path).await.1;
+        assert_eq!(room["outcome"]["code"], "Requested", "{room}");
+    }
     daemon.end().await;
 }
 

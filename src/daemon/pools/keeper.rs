@@ -15,7 +15,7 @@ use super::shape::{PoolSpec, PoolView};
 use super::{PoolsOptions, Snapshot, unknown};
 use crate::daemon::http::Problem;
 use axum::http::StatusCode;
-use kvroom::{Node, PoolChangeError, Which};
+use kvroom::{Node, Pool, PoolChangeError, Which};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,8 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// How often pools are looked at that are on their way out.
 const SOON: Duration = Duration::from_millis(20);
+/// Requests that may wait for one pool to be opened, the first among them.
+const WAITING: usize = 64;
 /// How often all are: owners, pages of former lives.
 const NOW_AND_THEN: Duration = Duration::from_secs(1);
 
@@ -47,13 +49,20 @@ pub(super) enum Ask {
     },
 }
 
+/// A pool that is being opened.
+struct Opening {
+    spec: PoolSpec,
+    /// Who waits: whoever asked first, and who asked for the same since.
+    waiting: Vec<oneshot::Sender<Registered>>,
+}
+
 struct Keeper {
     node: Node,
     options: PoolsOptions,
     publish: watch::Sender<Arc<Snapshot>>,
     entries: Vec<Arc<Entry>>,
-    /// Names of what is being opened, with who waits.
-    opening: HashMap<String, oneshot::Sender<Registered>>,
+    /// What is being opened, by name.
+    opening: HashMap<String, Opening>,
     openings: JoinSet<(String, Result<Opened, Problem>)>,
     /// Pools that the node is being told about; with the number of rooms that were aborted.
     leaving: HashMap<String, usize>,
@@ -128,13 +137,32 @@ impl Keeper {
     }
 
     fn register(&mut self, spec: PoolSpec, reply: oneshot::Sender<Registered>) {
+        if let Some(opening) = self.opening.get_mut(&spec.name)
+            && opening.spec == spec
+        {
+            opening.waiting.retain(|waits| !waits.is_closed());
+            if opening.waiting.len() < WAITING {
+                opening.waiting.push(reply);
+            } else {
+                let text = format!(
+                    "{WAITING} requests wait already until pool {:?} is opened",
+                    spec.name
+                );
+                let _ = reply.send(Err(Problem::limit("requests about a pool", text)));
+            }
+            return;
+        }
         if let Some(answer) = self.answer(&spec) {
             let _ = reply.send(answer);
             return;
         }
         let (node, options) = (self.node.clone(), self.options.clone());
         let name = spec.name.clone();
-        self.opening.insert(name.clone(), reply);
+        let opening = Opening {
+            spec: spec.clone(),
+            waiting: vec![reply],
+        };
+        self.opening.insert(name.clone(), opening);
         self.openings.spawn(async move {
             let of = node.name().to_owned();
             let opening =
@@ -143,7 +171,13 @@ impl Keeper {
             let added = match opened {
                 Ok(opened) => match node.add_pool(opened.pool.clone()).await {
                     Ok(()) => Ok(opened),
-                    Err(error) => Err(not_added(&error)),
+                    Err(error) => {
+                        let undone = tokio::task::spawn_blocking(move || opened.undo()).await;
+                        if undone.is_err() {
+                            tracing::error!(pool = name, "what was made for it may have stayed");
+                        }
+                        Err(not_added(&error))
+                    }
                 },
                 Err(problem) => Err(problem),
             };
@@ -185,17 +219,25 @@ impl Keeper {
                 ),
             )));
         }
-        if self.entries.len() + self.opening.len() >= self.options.most {
-            let most = self.options.most;
-            let text =
-                format!("this daemon has {most} pools already, which is its limit: retire one");
+        // Those that nobody registered count as well: the node has a limit for all of them together.
+        let is_own = |pool: &Pool| {
+            let name = &pool.layout().name;
+            self.named(name).is_none() && !self.opening.contains_key(name)
+        };
+        let own = self.node.pools().iter().filter(|pool| is_own(pool)).count();
+        let most = self.options.most;
+        if self.entries.len() + self.opening.len() + own >= most {
+            let text = format!(
+                "this daemon has {most} pools already, which is its limit, that of its canaries among them: \
+                 retire one"
+            );
             return Some(Err(Problem::limit("pools", text)));
         }
         None
     }
 
     fn opened(&mut self, name: &str, opened: Result<Opened, Problem>) {
-        let waiting = self.opening.remove(name);
+        let waiting = self.opening.remove(name).map(|opening| opening.waiting);
         let registered = opened.map(|opened| {
             let view = self.list(opened).view();
             tracing::info!(pool = name, path = ?view.path, owner = ?view.owner, "a pool is registered");
@@ -208,7 +250,9 @@ impl Keeper {
                 "a pool is not registered"
             );
         }
-        if let Some(waiting) = waiting {
+        // Whoever asked first made it, if he still waits.
+        for (at, waiting) in waiting.into_iter().flatten().enumerate() {
+            let registered = registered.clone().map(|(view, new)| (view, new && at == 0));
             let _ = waiting.send(registered);
         }
     }

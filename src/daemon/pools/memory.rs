@@ -9,7 +9,7 @@ use super::shape::PoolSpec;
 use crate::daemon::http::Problem;
 use axum::http::StatusCode;
 use kvroom::{FileOptions, OtherProcess, OthersMemory, Pool, PoolError, PoolLayout, SharedError};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,6 +25,8 @@ pub(crate) struct Opened {
     pub(super) owner: Option<Arc<OtherProcess>>,
     /// The request; none for a pool of the configuration.
     pub(super) spec: Option<PoolSpec>,
+    /// Whether its file was not there before this was opened.
+    pub(super) fresh: bool,
 }
 
 /// Where a pool's memory is.
@@ -55,6 +57,7 @@ impl Opened {
             place,
             owner: None,
             spec: None,
+            fresh: false,
         }
     }
 
@@ -92,12 +95,6 @@ impl Opened {
         if !self.pool.let_go() || self.spec.is_none() {
             return;
         }
-        let remove = |path: &Path| {
-            if let Err(error) = std::fs::remove_file(path) {
-                let path = path.display();
-                tracing::warn!(%path, %error, "a file of a pool that is over stays");
-            }
-        };
         match &self.place {
             Place::File { path, made } => {
                 remove(&beside(path));
@@ -109,6 +106,40 @@ impl Opened {
             Place::Own => {}
         }
     }
+
+    /// Takes back what opening it made: the node did not take the pool. What was there before stays, and
+    /// what is known of a former life that may still write.
+    pub(super) fn undo(&self) {
+        // While the memory is still this pool's: nobody else makes a pool of the file meanwhile.
+        if self.fresh
+            && let Place::File { path, .. } = &self.place
+        {
+            remove(path);
+        }
+        self.pool.retire();
+        let is_quiet = self.pool.quarantined_pages() == 0;
+        if !self.pool.let_go() || !is_quiet {
+            return;
+        }
+        match &self.place {
+            Place::File { path, .. } | Place::Passed { beside: path } => remove(&beside(path)),
+            Place::Own => {}
+        }
+    }
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path) {
+        let path = path.display();
+        tracing::warn!(%path, %error, "a file of a pool that is over stays");
+    }
+}
+
+/// Makes an empty file of this user alone, if there is none of this name; true if it did.
+fn made_anew(path: &Path) -> bool {
+    let mut options = std::fs::OpenOptions::new();
+    let options = options.write(true).create_new(true).mode(0o600);
+    options.open(path).is_ok()
 }
 
 fn beside(path: &Path) -> PathBuf {
@@ -157,12 +188,13 @@ pub(super) fn open(spec: &PoolSpec, node: &str, options: &PoolsOptions) -> Resul
         (None, Some((pid, _))) => Some(process(pid, "memory")?),
         (None, None) => None,
     };
-    let (pool, place) = if let Some((pid, fd)) = passed {
+    let (pool, place, fresh) = if let Some((pid, fd)) = passed {
         let other = match &owner {
             Some(owner) if owner.pid() == pid => Arc::clone(owner),
             _ => process(pid, "memory")?,
         };
-        passed_memory(spec, &other, fd, options)?
+        let (pool, place) = passed_memory(spec, &other, fd, options)?;
+        (pool, place, false)
     } else {
         let (path, made) = match &memory.path {
             Some(path) => (in_folder(path, &options.folder)?, false),
@@ -176,14 +208,25 @@ pub(super) fn open(spec: &PoolSpec, node: &str, options: &PoolsOptions) -> Resul
             path: &path,
             options: &create,
         };
-        let pool = Pool::of_others(spec.layout(), file).map_err(|e| refused(&e))?;
-        (pool, Place::File { path, made })
+        // If it cannot be made, what follows says why.
+        let fresh = memory.create && made_anew(&path);
+        let pool = match Pool::of_others(spec.layout(), file) {
+            Ok(pool) => pool,
+            Err(error) => {
+                if fresh && !is_anothers(&error) {
+                    remove(&path);
+                }
+                return Err(refused(&error));
+            }
+        };
+        (pool, Place::File { path, made }, fresh)
     };
     Ok(Opened {
         pool,
         place,
         owner,
         spec: Some(spec.clone()),
+        fresh,
     })
 }
 
@@ -304,6 +347,17 @@ pub(super) fn refused(error: &PoolError) -> Problem {
         PoolError::OutOfMemory { .. } => no_room(detail),
         _ => bad(detail),
     }
+}
+
+/// Whether somebody else has made a pool of the memory meanwhile.
+fn is_anothers(error: &PoolError) -> bool {
+    matches!(
+        error,
+        PoolError::Shared {
+            why: SharedError::Attached { .. },
+            ..
+        }
+    )
 }
 
 fn no_room(detail: String) -> Problem {

@@ -60,8 +60,11 @@ async fn register(
     if app.is_stopping() {
         return Err(Problem::stopping());
     }
+    let name = spec.name.clone();
     let register = app.pools().register(spec);
-    let (view, new) = answered(app.node(), BEGINNING, register).await??;
+    let (view, new) = answered(app.node(), BEGINNING, register)
+        .await
+        .map_err(|problem| still_opened(problem, &name))??;
     let status = if new {
         StatusCode::CREATED
     } else {
@@ -69,6 +72,18 @@ async fn register(
     };
     let location = format!("/v1/pools/{}", view.id);
     Ok((status, [(LOCATION, location)], Answer(view)))
+}
+
+/// Most likely it is not the node that is late: a large pool takes as long as its memory takes to be filled.
+fn still_opened(problem: Problem, name: &str) -> Problem {
+    Problem {
+        detail: format!(
+            "pool {name:?} was not opened within {BEGINNING:?}; its memory is being filled, or a part of the node \
+             does not answer: the same request again waits for it ({})",
+            problem.detail
+        ),
+        ..problem
+    }
 }
 
 /// One pool.

@@ -163,15 +163,69 @@ async fn the_same_request_again_changes_nothing_and_another_one_of_the_name_is_r
     };
     let refused = s.pools.register(other).await.unwrap_err();
     assert_eq!((refused.status, refused.code), (409, "pool-exists"));
-    // Two requests at once: one of them opens it.
-    let (a, b) = tokio::join!(
+    // At once: one of them opens it, the same one waits for that, and another one is refused.
+    let other = PoolSpec {
+        pages: 16,
+        ..created("aux")
+    };
+    let (a, b, c) = tokio::join!(
         s.pools.register(created("aux")),
-        s.pools.register(created("aux"))
+        s.pools.register(created("aux")),
+        s.pools.register(other)
     );
-    assert_eq!(u8::from(a.is_ok()) + u8::from(b.is_ok()), 1);
+    let ((a, first), (b, second)) = (a.unwrap(), b.unwrap());
+    assert_eq!((a, first, second), (b, true, false));
+    assert_eq!(c.unwrap_err().code, "pool-exists");
     let full = s.pools.register(created("more")).await.unwrap_err();
     assert_eq!((full.status, full.code), (503, "limit-reached"));
     assert_eq!(s.pools.list().len(), 2);
+}
+
+/// A private pool of the node, by no request.
+async fn of_the_node(s: &Setup, name: &str) {
+    let layout = created(name).layout();
+    s.node.add_pool(Pool::owned(layout).unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_registration_that_the_node_refuses_leaves_no_file_that_it_made() {
+    let s = Setup::new("refused", 4).await;
+    of_the_node(&s, "kv").await;
+    let at = s.folder.join("given");
+    let given = PoolSpec {
+        memory: MemorySpec {
+            create: true,
+            path: Some(at.clone()),
+            ..MemorySpec::default()
+        },
+        ..created("kv")
+    };
+    for spec in [created("kv"), given.clone()] {
+        let refused = s.pools.register(spec).await.unwrap_err();
+        assert_eq!((refused.status, refused.code), (409, "pool-exists"));
+        assert_eq!(s.files(), [""; 0]);
+    }
+    // What was there before stays.
+    std::fs::write(&at, vec![7; 2 * 8 * 4096]).unwrap();
+    s.pools.register(given).await.unwrap_err();
+    assert_eq!(s.files(), ["given"]);
+    assert_eq!(std::fs::read(&at).unwrap()[..2], [7, 7]);
+    // It is nobody's pool.
+    let mut again = created("again");
+    again.memory.path = Some(at);
+    again.memory.create = false;
+    assert!(s.pools.register(again).await.unwrap().1);
+}
+
+#[tokio::test]
+async fn pools_that_nobody_registered_count_towards_the_limit() {
+    let s = Setup::new("count", 2).await;
+    of_the_node(&s, "of-the-canaries").await;
+    s.pools.register(created("one")).await.unwrap();
+    let files = s.files();
+    let full = s.pools.register(created("two")).await.unwrap_err();
+    assert_eq!((full.status, full.code), (503, "limit-reached"));
+    assert_eq!(s.files(), files);
 }
 
 #[tokio::test]

@@ -8,8 +8,37 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 
-/// Most dumps of a process.
-pub(super) const MOST: u32 = 64;
+/// What a dump is written for. Each has dumps of its own: stuck rooms do not use up those of an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// A room is stuck, or a shard does not answer.
+    Stuck,
+    /// A thread panicked.
+    Panic,
+    /// SIGUSR1.
+    Signal,
+}
+
+impl Why {
+    #[cfg(test)]
+    const ALL: [Why; 3] = [Why::Stuck, Why::Panic, Why::Signal];
+
+    fn word(self) -> &'static str {
+        match self {
+            Why::Stuck => "stuck",
+            Why::Panic => "panic",
+            Why::Signal => "signal",
+        }
+    }
+
+    /// Most dumps of a process for this: 64 for all.
+    const fn most(self) -> u32 {
+        match self {
+            Why::Stuck | Why::Signal => 24,
+            Why::Panic => 16,
+        }
+    }
+}
 
 /// Writes dumps. Clones count together.
 #[derive(Clone)]
@@ -18,7 +47,8 @@ pub(crate) struct Dumps(Arc<Inner>);
 struct Inner {
     node: Node,
     dir: Option<PathBuf>,
-    written: AtomicU32,
+    /// For each reason.
+    written: [AtomicU32; 3],
 }
 
 /// Why there is no dump.
@@ -29,9 +59,9 @@ pub(crate) enum DumpError {
     NoDir,
     /// Enough.
     #[error(
-        "no recording is written: this process has written {MOST}, which is the most; GET /v1/recording still has it"
+        "no recording is written: this process has written {most} for this reason ({why}), which is the most; GET /v1/recording still has it"
     )]
-    Most,
+    Most { why: &'static str, most: u32 },
     /// The disk.
     #[error("the recording cannot be written to {file}: {source}; check recorder.dump_dir")]
     Io { file: String, source: io::Error },
@@ -42,20 +72,16 @@ impl Dumps {
         Dumps(Arc::new(Inner {
             node,
             dir,
-            written: AtomicU32::new(0),
+            written: Default::default(),
         }))
     }
 
-    /// Writes what the recorder has now; `why` is a word. Blocks for as long as the disk takes.
-    pub(super) fn write(&self, why: &str) -> Result<PathBuf, DumpError> {
+    /// Writes what the recorder has now. Blocks for as long as the disk takes.
+    pub(super) fn write(&self, why: Why) -> Result<PathBuf, DumpError> {
         let inner = &*self.0;
         let dir = inner.dir.as_deref().ok_or(DumpError::NoDir)?;
-        let taken = inner
-            .written
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| {
-                (n < MOST).then_some(n + 1)
-            });
-        let number = taken.map_err(|_| DumpError::Most)?;
+        let number = one_more(&inner.written, why)?;
+        let why = why.word();
         let name = file_name(inner.node.name(), why, number);
         let path = dir.join(&name);
         let failed = |source| DumpError::Io {
@@ -68,10 +94,11 @@ impl Dumps {
     }
 
     /// The same, and says in the log what came of it.
-    pub(super) fn write_and_log(&self, why: &str) {
+    pub(super) fn write_and_log(&self, why: Why) {
+        let word = why.word();
         match self.write(why) {
-            Ok(file) => tracing::warn!(file = %file.display(), why, "recording written"),
-            Err(error) => tracing::error!(why, "{error}"),
+            Ok(file) => tracing::warn!(file = %file.display(), why = word, "recording written"),
+            Err(error) => tracing::error!(why = word, "{error}"),
         }
     }
 
@@ -91,7 +118,7 @@ impl Dumps {
             .name("kvroom-dump".to_owned())
             .spawn(move || {
                 while let Ok(()) = asked.recv() {
-                    dumps.write_and_log("panic");
+                    dumps.write_and_log(Why::Panic);
                 }
             })?;
         let before = std::panic::take_hook();
@@ -103,7 +130,17 @@ impl Dumps {
     }
 }
 
-/// The process and the number make it another one each time.
+/// The number of the next dump for this, if there is to be one.
+fn one_more(written: &[AtomicU32; 3], why: Why) -> Result<u32, DumpError> {
+    let most = why.most();
+    let taken = written[why as usize].fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| {
+        (n < most).then_some(n + 1)
+    });
+    let why = why.word();
+    taken.map_err(|_| DumpError::Most { why, most })
+}
+
+/// The process, the reason and the number make it another one each time.
 fn file_name(node: &str, why: &str, number: u32) -> String {
     let plain = |c: char| match c {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '-' | '_' => c,
@@ -134,6 +171,20 @@ fn write_whole(recording: &Recording, dir: &Path, name: &str) -> io::Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_reason_has_its_own_dumps_and_all_together_have_64() {
+        let written = Default::default();
+        let mut all = 0;
+        for why in Why::ALL {
+            for n in 0..why.most() {
+                assert_eq!(one_more(&written, why).unwrap(), n, "{why:?}");
+                all += 1;
+            }
+            assert!(one_more(&written, why).is_err(), "{why:?}");
+        }
+        assert_eq!(all, 64);
+    }
 
     #[test]
     fn a_nodes_name_cannot_leave_the_directory() {

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Rules: reading asks no shard. A dump appears under its name when it is whole. A process writes at most
-//! [`dump::MOST`] of them, so that a storm of panics fills no disk; what is not written is logged.
+//! 64 of them, and so many for each reason ([`dump::Why`]), so that no storm fills a disk or takes the dumps
+//! of another reason; what is not written is logged.
 
 mod dump;
 mod route;

@@ -9,6 +9,7 @@ use kvroom::record::{Entry, Records};
 use kvroom::recording::{Header, header_line, json_line};
 use kvroom::{Node, RoomId};
 use serde::Deserialize;
+use std::collections::VecDeque;
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
@@ -24,10 +25,9 @@ const AT_ONCE: usize = 4_096;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct RecordingQuery {
-    /// From this number on; from the oldest one there is, if not given. The answer's header
-    /// `kvroom-next` says where to go on.
-    #[serde(default)]
-    since: u64,
+    /// From this number on, the oldest first. If not given, the newest entries; the first line says in
+    /// `older` how many there are before them. The answer's header `kvroom-next` says where to go on.
+    since: Option<u64>,
     /// Most entries in the answer: 1 to 100,000; 10,000 if not given.
     #[param(minimum = 1, maximum = 100_000)]
     limit: Option<usize>,
@@ -40,7 +40,8 @@ pub(crate) fn routes() -> Routes {
     Routes::new().routes(routes!(recording))
 }
 
-/// What happened lately, as a recording: JSON lines, the first one is the header. Reads the node's rings
+/// What happened lately, as a recording: JSON lines, the first one is the header. Without `since`, the
+/// newest entries. Reads the node's rings
 /// and asks none of its threads, so that it answers when one of them is blocked.
 #[utoipa::path(
     get,
@@ -89,8 +90,16 @@ async fn recording(
 }
 
 fn encode(node: &Node, query: &RecordingQuery, limit: usize) -> (String, u64) {
-    let records = find(query, limit, |since, max| node.recorder().read(since, max));
-    let mut body = header_line(&Header::of(node, records.lost, "http"));
+    let recorder = node.recorder();
+    let read = |since, max| recorder.read(since, max);
+    let (records, older) = match query.since {
+        Some(since) => (find(query.room, since, limit, read), 0),
+        None => newest(query.room, recorder.next_seq(), limit, read),
+    };
+    let mut body = header_line(&Header {
+        older,
+        ..Header::of(node, records.lost, "http")
+    });
     body.push('\n');
     for entry in &records.entries {
         body.push_str(&json_line(entry));
@@ -100,14 +109,19 @@ fn encode(node: &Node, query: &RecordingQuery, limit: usize) -> (String, u64) {
 }
 
 /// Reads on until there are enough entries of the room, or there is nothing more.
-fn find(query: &RecordingQuery, limit: usize, read: impl Fn(u64, usize) -> Records) -> Records {
+fn find(
+    room: Option<u64>,
+    since: u64,
+    limit: usize,
+    read: impl Fn(u64, usize) -> Records,
+) -> Records {
     let mut found = Records {
-        next: query.since,
+        next: since,
         ..Records::default()
     };
     loop {
         let left = limit - found.entries.len();
-        let at_once = match query.room {
+        let at_once = match room {
             None => left,
             Some(_) => AT_ONCE,
         };
@@ -116,7 +130,7 @@ fn find(query: &RecordingQuery, limit: usize, read: impl Fn(u64, usize) -> Recor
         found.lost += records.lost;
         found.next = records.next;
         for entry in records.entries {
-            if query.room.is_none_or(|room| is_about(&entry, RoomId(room))) {
+            if is_wanted(&entry, room) {
                 let seq = entry.seq;
                 found.entries.push(entry);
                 if found.entries.len() == limit {
@@ -125,10 +139,50 @@ fn find(query: &RecordingQuery, limit: usize, read: impl Fn(u64, usize) -> Recor
                 }
             }
         }
-        if last || query.room.is_none() {
+        if last || room.is_none() {
             return found;
         }
     }
+}
+
+/// Reads all that there is before `end`, and keeps the newest entries; and how many were there before
+/// those. What happens meanwhile, and more, is for the next time.
+fn newest(
+    room: Option<u64>,
+    end: u64,
+    limit: usize,
+    read: impl Fn(u64, usize) -> Records,
+) -> (Records, u64) {
+    let (mut kept, mut older) = (VecDeque::new(), 0);
+    let (mut next, mut lost) = (0, 0);
+    while next < end {
+        let records = read(next, AT_ONCE);
+        lost += records.lost;
+        next = records.next;
+        if records.entries.is_empty() {
+            break;
+        }
+        for entry in records.entries {
+            if is_wanted(&entry, room) {
+                if kept.len() == limit {
+                    kept.pop_front();
+                    older += 1;
+                }
+                kept.push_back(entry);
+            }
+        }
+    }
+    let entries = kept.into();
+    let records = Records {
+        entries,
+        lost,
+        next,
+    };
+    (records, older)
+}
+
+fn is_wanted(entry: &Entry, room: Option<u64>) -> bool {
+    room.is_none_or(|room| is_about(entry, RoomId(room)))
 }
 
 fn is_about(entry: &Entry, room: RoomId) -> bool {

@@ -1,6 +1,7 @@
 //! When a dump is due.
 
 use super::Dumps;
+use super::dump::Why;
 use kvroom::record::Stuck;
 use kvroom::{Node, RoomKey};
 use std::collections::HashSet;
@@ -29,7 +30,7 @@ pub(super) async fn stuck_rooms(node: Node, dumps: Dumps) {
                     "a room is stuck"
                 );
             }
-            write(&dumps, "stuck").await;
+            write(&dumps, Why::Stuck).await;
         }
     }
 }
@@ -48,12 +49,12 @@ pub(super) fn signals() -> Option<Signal> {
 /// Writes a dump for each SIGUSR1; for those that come while one is written, one.
 pub(super) async fn signal(mut signals: Signal, dumps: Dumps) {
     while signals.recv().await.is_some() {
-        write(&dumps, "signal").await;
+        write(&dumps, Why::Signal).await;
     }
 }
 
 /// Off the threads that serve HTTP.
-async fn write(dumps: &Dumps, why: &'static str) {
+async fn write(dumps: &Dumps, why: Why) {
     let dumps = dumps.clone();
     let written = tokio::task::spawn_blocking(move || dumps.write_and_log(why)).await;
     if let Err(error) = written {

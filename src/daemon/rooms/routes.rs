@@ -94,7 +94,7 @@ pub(super) struct ListQuery {
     role: Option<RoleName>,
     /// Rooms with this tag.
     tag: Option<String>,
-    /// Rooms with a leg to this peer.
+    /// Rooms with a leg to this peer. Of rooms that send and are over: if they were listed before that.
     peer: Option<String>,
     /// Rooms that passed their drain deadline and still hold memory, or all others.
     quarantined: Option<bool>,
@@ -134,6 +134,9 @@ async fn list_rooms(
             wait::quarantined(app.node()).await?.into_iter().collect(),
         )),
     };
+    if query.peer.is_some() && query.role != Some(RoleName::Receive) {
+        wait::meet(app.rooms(), app.node()).await?;
+    }
     let filter = Filter {
         state: query.state,
         role: query.role,
@@ -289,22 +292,17 @@ async fn abort_many(
             return Err(Problem::unusable(text));
         }
     };
-    let (node, reason) = (
-        app.node().clone(),
-        many.reason.unwrap_or_else(|| DEFAULT_REASON.to_owned()),
-    );
-    // Goes on if whoever asked goes away.
-    let told = tokio::spawn(async move { node.abort_where(which, reason).await });
-    let told = tokio::time::timeout(ABORT, told).await;
-    let answer = match told {
-        Ok(told) => AbortedCount {
-            aborted: told.map_or(0, |n| n as u64),
-            complete: true,
-        },
-        Err(_) => AbortedCount {
-            aborted: 0,
-            complete: false,
-        },
+    let reason = many.reason.unwrap_or_else(|| DEFAULT_REASON.to_owned());
+    // All shards are told by the time that this waits: it goes on if whoever asked goes away.
+    let told = app.node().abort_where_within(which, reason, ABORT).await;
+    let answer = AbortedCount {
+        aborted: told.rooms as u64,
+        complete: told.silent.is_empty(),
+        silent: told
+            .silent
+            .iter()
+            .map(|shard| format!("shard {shard}"))
+            .collect(),
     };
     Ok((StatusCode::ACCEPTED, Answer(answer)))
 }

@@ -175,12 +175,14 @@ pub(crate) struct RoomList {
 }
 
 /// How many rooms were told to end.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct AbortedCount {
-    /// Rooms, with claims that waited for one.
+    /// Rooms of the shards that have answered, with claims that waited for one.
     pub(crate) aborted: u64,
-    /// Every shard has answered. If not, the rest is told when it does.
+    /// Every shard has answered. If not, the rooms of the others are not counted, and end when it goes on.
     pub(crate) complete: bool,
+    /// The shards that have not answered: `shard 2`.
+    pub(crate) silent: Vec<String>,
 }
 
 /// Answers of a batch.

@@ -106,6 +106,25 @@ pub(super) async fn outcome(rooms: &Rooms, which: Which, seen: Seen) -> Result<S
     }
 }
 
+/// Tells the keeper the peers of all rooms that send, which only the shards know: then it can look for one.
+///
+/// # Errors
+/// `not-answering`, if a shard does not: a list without its rooms would say that nothing hangs on the peer.
+pub(super) async fn meet(rooms: &Rooms, node: &Node) -> Result<(), Problem> {
+    let told = answered(node, QUESTION, node.rooms()).await?;
+    let sending = told.into_iter();
+    let sending = sending.filter(|info| info.role == Role::Sender && !info.peers.is_empty());
+    let met: Vec<_> = sending
+        .map(|info| (info.key, RoleName::Send, info.peers))
+        .collect();
+    if !met.is_empty() {
+        // The keeper has it before the question that follows.
+        let sent = rooms.asks.send(Ask::Met(met)).await;
+        sent.map_err(|_| Problem::stopping())?;
+    }
+    Ok(())
+}
+
 /// Rooms that passed their drain deadline.
 pub(super) async fn quarantined(node: &Node) -> Result<Vec<(RoomKey, RoleName)>, Problem> {
     let told = answered(node, QUESTION, node.rooms()).await?;

@@ -150,7 +150,7 @@ class Overview {
       (item, c) => {
         const [name, since, why, what] = item.children;
         setText(name, c.name);
-        setText(since, `${c.about}, failing for ${span(c.since_ms)}`);
+        setText(since, `${c.about}, failing for ${span(ago(c.since_ms))}`);
         setText(why, c.why ?? "");
         setText(what, c.do ? `What to do: ${c.do}` : "");
       });

@@ -27,6 +27,8 @@ function ours(atMs) {
   ahead = ahead === null ? now - atMs : Math.min(ahead, now - atMs);
   return atMs + ahead;
 }
+/** How long ago a moment of the daemon's clock is, in milliseconds. */
+const ago = (atMs) => Math.max(0, Date.now() - atMs - (ahead ?? 0));
 
 live.on("sample", (sample) => {
   const ended = { done: sample.done_per_s, aborted: sample.aborted_per_s };
