@@ -31,9 +31,10 @@ struct Parts {
 impl App {
     /// Of this node; starts the tasks of the parts. The rooms' states go to the page, if there is one.
     pub(crate) fn new(node: Node, config: Config, health: Health, page: Option<StatusPage>) -> App {
-        let pools = Pools::start(node.clone());
-        let rooms = Rooms::start(node.clone(), pools.clone(), &config, page);
-        let sampler = Sampler::start(node.clone(), rooms.clone());
+        let tasks = health.tasks();
+        let pools = Pools::start(node.clone(), tasks);
+        let rooms = Rooms::start(node.clone(), pools.clone(), &config, page, tasks);
+        let sampler = Sampler::start(node.clone(), rooms.clone(), tasks);
         App(Arc::new(Parts {
             node,
             config,

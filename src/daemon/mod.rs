@@ -26,6 +26,7 @@ mod recording;
 mod rooms;
 mod signals;
 mod status;
+mod tasks;
 mod trace;
 
 pub(crate) use app::App;
@@ -44,6 +45,7 @@ use signals::Signals;
 use status::StatusPage;
 use std::path::Path;
 use std::time::Duration;
+use tasks::Tasks;
 
 /// Most rooms that the last line names.
 const MAX_LEAKED: usize = 1_000;
@@ -76,7 +78,8 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
     let node = builder.hub(&hub).start().await;
     let node = node.map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;
     let (addresses, connect) = (front.addresses(), config.node.connect.clone());
-    recording::start(&node, config.recorder.dump_dir.clone())
+    let tasks = Tasks::new();
+    recording::start(&node, config.recorder.dump_dir.clone(), &tasks)
         .map_err(|e| Failure::Failed(format!("cannot start what writes recordings: {e}")))?;
     let page = status_page(&config, &node)?;
     let watched = Watched {
@@ -84,11 +87,13 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
         hub,
         shm: config.node.shm,
         key: crate::cli::node::key(config.node.cluster_key_file.as_deref())?,
+        tasks: tasks.clone(),
     };
     let health = Health::start(watched, config.health.clone());
     let app = App::new(node.clone(), config, health, page);
     for address in connect {
-        tokio::spawn(connect_until_there(node.clone(), address.0));
+        let name = format!("connect {}", address.0);
+        tasks.spawn_until_done(&name, connect_until_there(node.clone(), address.0));
     }
     for pool in opened {
         let adopted = app.pools().adopt(pool).await;

@@ -11,6 +11,7 @@
 use crate::daemon::health::is_canary;
 use crate::daemon::peers;
 use crate::daemon::rooms::{Counts, RoomState, Rooms};
+use crate::daemon::tasks::{Tasks, Without};
 use kvroom::metrics::{Durations, Metrics, PeerMetrics, QueueOf};
 use kvroom::{Fabric, Node};
 use serde_json::{Value, json};
@@ -30,9 +31,10 @@ pub(crate) struct Sampler(watch::Sender<Value>);
 
 impl Sampler {
     /// Starts the task.
-    pub(crate) fn start(node: Node, rooms: Rooms) -> Sampler {
+    pub(crate) fn start(node: Node, rooms: Rooms, tasks: &Tasks) -> Sampler {
         let (publish, _) = watch::channel(Value::Null);
-        tokio::spawn(run(node, rooms, publish.clone()));
+        let sampling = run(node, rooms, publish.clone());
+        tasks.spawn("sampler", Without::NotReady, sampling);
         Sampler(publish)
     }
 

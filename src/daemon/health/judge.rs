@@ -1,6 +1,7 @@
 //! What is wrong, from what was seen. Pure: no clock, no node.
 
 use super::ledger::{Finding, Wrong};
+use crate::daemon::tasks::{TaskSeen, Without};
 use kvroom::health::{EntranceState, Part, PartPulse, Still, StillWhy};
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ pub(crate) struct Seen {
     pub(crate) still: Vec<Still>,
     /// The listeners.
     pub(crate) listeners: Vec<EntranceState>,
+    /// The daemon's own tasks.
+    pub(crate) tasks: Vec<TaskSeen>,
     /// The pools.
     pub(crate) pools: Vec<PoolSeen>,
     /// How long ago a room of the node ended last, or it had none.
@@ -83,6 +86,7 @@ pub(crate) fn judge(seen: &Seen, bounds: Bounds) -> Vec<Finding> {
         .collect();
     found.push(judge_outcomes(&seen.parts));
     found.extend(seen.listeners.iter().map(judge_listener));
+    found.extend(seen.tasks.iter().map(judge_task));
     let patience = bounds.canary.saturating_mul(PATIENCE);
     let pools = seen.pools.iter();
     found.extend(pools.map(|pool| judge_pool(pool, seen.ended, patience)));
@@ -144,8 +148,11 @@ fn judge_outcomes(parts: &[PartPulse]) -> Finding {
 }
 
 fn judge_listener(listener: &EntranceState) -> Finding {
-    let name = format!("listener {}", listener.address);
-    let Some((since, errno)) = listener.failing else {
+    judge_entrance(format!("listener {}", listener.address), listener.failing)
+}
+
+fn judge_entrance(name: String, failing: Option<(Duration, i32)>) -> Finding {
+    let Some((since, errno)) = failing else {
         return Finding::well(name);
     };
     let error = std::io::Error::from_raw_os_error(errno);
@@ -155,6 +162,28 @@ fn judge_listener(listener: &EntranceState) -> Finding {
         action: "raise the limit of open files (LimitNOFILE, ulimit -n), or see who holds them",
     };
     Finding::wrong(name, wrong)
+}
+
+/// A task of the daemon: it runs, or it is over, or the system refuses what it has to do.
+pub(crate) fn judge_task(task: &TaskSeen) -> Finding {
+    let Some((since, panicked)) = task.over else {
+        return judge_entrance(task.name.clone(), task.failing);
+    };
+    let how = if panicked { "panicked" } else { "ended" };
+    let wrong = Wrong {
+        since,
+        why: format!("this task of the daemon {how}, and nobody told it to stop"),
+        action: match task.without {
+            Without::NotAlive => {
+                "it does not come back by itself: keep the log of the daemon, restart it, and report it"
+            }
+            Without::NotReady => {
+                "it does not come back by itself, and rooms go on without it: keep the log of the daemon, restart it \
+                 when no page of this node may be in use, and report it"
+            }
+        },
+    };
+    Finding::wrong(&task.name, wrong)
 }
 
 fn judge_pool(pool: &PoolSeen, ended: Duration, patience: Duration) -> Finding {
@@ -411,6 +440,29 @@ mod tests {
         assert_eq!(red(&stuck), [], "a page is free");
         assert_eq!(red(&pool(100, 89)), []);
         assert_eq!(red(&pool(100, 90))[0].0, "pool kv");
+    }
+
+    #[test]
+    fn a_task_of_the_daemon_that_is_over_is_red_and_one_that_the_system_refuses_is_named_with_its_reason()
+     {
+        let task = |over, failing| Seen {
+            tasks: vec![TaskSeen {
+                name: "http listener 127.0.0.1:7480".into(),
+                without: Without::NotAlive,
+                over,
+                failing,
+            }],
+            ..Seen::default()
+        };
+        assert_eq!(red(&task(None, None)), []);
+        let over = red(&task(Some((SECOND, true)), Some((SECOND, 24))));
+        assert_eq!(over[0].0, "http listener 127.0.0.1:7480");
+        assert!(over[0].1.contains("panicked"), "{over:?}");
+        let over = red(&task(Some((SECOND, false)), None));
+        assert!(over[0].1.contains("ended"), "{over:?}");
+        let failing = red(&task(None, Some((SECOND, 24))));
+        assert_eq!(failing.len(), 1);
+        assert!(failing[0].1.contains("open files"), "{failing:?}");
     }
 
     #[test]

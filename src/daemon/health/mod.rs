@@ -12,7 +12,7 @@
 //! - whoever asks reads the last result and triggers nothing; a result that is too old is red;
 //! - overload is not a wedge: what has much to do and gets on with it is well;
 //! - `/livez` is red for what a restart mends: the node's own task, a shard or the threads of HTTP
-//!   stand still. A lane that stands still is for `/readyz`: it holds memory of which only this process
+//!   stand still, or a task of the daemon that others need is over. A lane that stands still is for `/readyz`: it holds memory of which only this process
 //!   can ever prove that it is free;
 //! - peers are reported. None of them makes this node unready.
 
@@ -28,6 +28,7 @@ mod watchdog;
 use super::App;
 use super::config::HealthSettings;
 use super::http::Routes;
+use super::tasks::{Tasks, Without};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -59,6 +60,8 @@ pub(crate) struct Watched {
     pub(crate) shm: bool,
     /// The key of its cluster.
     pub(crate) key: Option<ClusterKey>,
+    /// The daemon's own tasks.
+    pub(crate) tasks: Tasks,
 }
 
 /// Asks for the last results. Clones ask the same ones.
@@ -70,6 +73,7 @@ struct Parts {
     live: watch::Receiver<Arc<Finished>>,
     stopping: Arc<AtomicBool>,
     notifier: Arc<Notifier>,
+    tasks: Tasks,
     task: Mutex<Option<tokio::task::JoinHandle<Canaries>>>,
     stop: watch::Sender<bool>,
 }
@@ -108,6 +112,7 @@ impl Health {
         });
         watchdog::start(watchdog::Watching {
             node: watched.node.clone(),
+            tasks: watched.tasks.clone(),
             heart: Arc::clone(&heart),
             ready: ready.clone(),
             live: live_tx,
@@ -115,12 +120,15 @@ impl Health {
             notifier: Arc::clone(&notifier),
             blocked_after: settings.blocked_after,
         });
-        let task = tokio::spawn(task::run(watched, settings, heart, ready_tx, stopped));
+        let tasks = watched.tasks.clone();
+        let task = task::run(watched, settings, heart, ready_tx, stopped);
+        let task = tasks.spawn("health task", Without::NotAlive, task);
         Health(Arc::new(Parts {
             ready,
             live,
             stopping,
             notifier,
+            tasks,
             task: Mutex::new(Some(task)),
             stop,
         }))
@@ -154,6 +162,11 @@ impl Health {
         let stopping = self.0.stopping.load(Ordering::Relaxed);
         let live = Arc::clone(&self.0.live.borrow());
         last.ready(stopping, &live, Instant::now())
+    }
+
+    /// The daemon's own tasks, which it looks at.
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.0.tasks
     }
 
     /// Runs of the canaries, as of the last result.

@@ -7,6 +7,7 @@ use super::ledger::{Finding, Ledger, Wrong};
 use super::report::{Finished, now_ms};
 use super::{Heart, Watched};
 use crate::daemon::config::HealthSettings;
+use crate::daemon::tasks::Without;
 use kvroom::health::{Part, PulseWatch};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,8 @@ pub(crate) async fn run(
         (Canaries::none(), None)
     };
     let (facts_tx, facts) = watch::channel(Facts::none());
-    let asking = tokio::spawn(ask(node.clone(), facts_tx));
+    let tasks = watched.tasks.clone();
+    let asking = tasks.spawn("facts", Without::NotReady, ask(node.clone(), facts_tx));
     let bounds = Bounds {
         blocked_after: settings.blocked_after,
         canary: settings.canary_deadline,
@@ -59,6 +61,7 @@ pub(crate) async fn run(
             parts: pulse.parts,
             still,
             listeners: node.listeners(),
+            tasks: tasks.look(),
             pools: facts.pools(&node),
             ended: facts.ended_at.elapsed(),
             canaries: canaries.seen(&pulses, node.shards(), facts.ended_at.elapsed()),

@@ -3,11 +3,12 @@
 //! It reads pulses, which are atomics, and so notices a part that stands still when nothing else in the
 //! process runs any more. What it finds is logged once, when it begins and when it ends.
 
-use super::judge::judge_part;
+use super::judge::{judge_part, judge_task};
 use super::ledger::{Finding, Ledger, Wrong};
 use super::notify::Notifier;
 use super::report::{Finished, now_ms};
 use super::{Heart, STALE};
+use crate::daemon::tasks::{TaskSeen, Tasks, Without};
 use kvroom::Node;
 use kvroom::health::{Part, PulseWatch, Still, StillWhy};
 use std::collections::BTreeSet;
@@ -25,6 +26,7 @@ const DEAD: Duration = Duration::from_secs(10);
 /// What the watchdog watches, and whom it tells.
 pub(crate) struct Watching {
     pub(crate) node: Node,
+    pub(crate) tasks: Tasks,
     pub(crate) heart: Arc<Heart>,
     pub(crate) ready: watch::Receiver<Arc<Finished>>,
     pub(crate) live: watch::Sender<Arc<Finished>>,
@@ -50,6 +52,8 @@ fn watch(watching: Watching) {
     let dead = DEAD.max(watching.blocked_after.saturating_mul(5));
     let mut told = Instant::now();
     loop {
+        // Before it is known whether all is to stop: who was seen to be over was not told to be.
+        let tasks = watching.tasks.look();
         // When the node stops its parts go, in order.
         let stopping = watching.stopping.load(Ordering::Relaxed);
         let pulse = watching.node.pulse();
@@ -72,6 +76,15 @@ fn watch(watching: Watching) {
         };
         if !stopping {
             findings.push(runtime(silent, dead));
+            let needed = tasks
+                .into_iter()
+                .filter(|task| task.without == Without::NotAlive);
+            // What the system refuses one is not mended by a restart.
+            let needed = needed.map(|task| TaskSeen {
+                failing: None,
+                ..task
+            });
+            findings.extend(needed.map(|task| judge_task(&task)));
         }
         let at_ms = now_ms();
         let live = Finished {

@@ -12,6 +12,7 @@
 use super::Problem;
 use crate::cli::exit::Failure;
 use crate::daemon::config::{Http, Listen};
+use crate::daemon::tasks::Guard;
 use axum::Router;
 use axum::http::StatusCode;
 use hyper::server::conn::http1;
@@ -139,7 +140,7 @@ impl Serving {
     }
 
     /// Accepts until told to stop.
-    pub(super) async fn accept(self: Arc<Self>, bound: Bound) {
+    pub(super) async fn accept(self: Arc<Self>, bound: Bound, task: Guard) {
         let mut stop = self.stop.clone();
         loop {
             let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
@@ -149,9 +150,18 @@ impl Serving {
                 _ = stop.wait_for(|stop| *stop) => return,
                 accepted = self.next(&bound, permit) => accepted,
             };
-            if let Err(e) = accepted {
-                tracing::warn!("cannot accept a connection: {e}");
-                tokio::time::sleep(BREATH).await;
+            match accepted {
+                Ok(()) => {
+                    if task.succeeds() {
+                        tracing::warn!("connections are accepted again");
+                    }
+                }
+                Err(e) => {
+                    if task.fails(&e) {
+                        tracing::error!("cannot accept a connection: {e}");
+                    }
+                    tokio::time::sleep(BREATH).await;
+                }
             }
         }
     }

@@ -28,6 +28,7 @@ pub(crate) use problem::Problem;
 
 use super::App;
 use super::config::{Config, Http, Listen};
+use super::tasks::Without;
 use crate::cli::exit::Failure;
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -94,7 +95,9 @@ impl Front {
         let router = router(app.clone(), guard);
         let serving = Serving::new(settings, self.tls, router, stopped);
         for bound in self.bound {
-            tokio::spawn(Arc::clone(&serving).accept(bound));
+            let name = format!("http listener {}", bound.address());
+            let guard = app.health().tasks().enter(&name, Without::NotAlive);
+            tokio::spawn(Arc::clone(&serving).accept(bound, guard));
         }
         Server { serving, stop }
     }
@@ -175,13 +178,8 @@ fn panicked(what: Box<dyn std::any::Any + Send + 'static>) -> Response {
         .or_else(|| what.downcast_ref::<&str>().copied())
         .unwrap_or("(no text)");
     tracing::error!("a request panicked: {text}");
-    Problem::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "defect",
-        "A defect of the daemon",
-        "the request met a defect of the daemon; its log says more. Please report it",
-    )
-    .into_response()
+    Problem::defect("the request met a defect of the daemon; its log says more. Please report it")
+        .into_response()
 }
 
 fn token(http: &Http) -> Result<Option<Token>, Failure> {

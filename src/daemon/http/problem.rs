@@ -129,6 +129,23 @@ impl Problem {
         )
     }
 
+    /// A defect of the daemon.
+    pub(crate) fn defect(detail: impl Into<String>) -> Problem {
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "defect",
+            "A defect of the daemon",
+            detail,
+        )
+    }
+
+    /// A task of the daemon is over that should run for as long as the daemon does.
+    pub(crate) fn is_over(task: &str) -> Problem {
+        Problem::defect(format!(
+            "the {task} of the daemon is over, which is a defect: GET /livez says more; restart the daemon"
+        ))
+    }
+
     /// After so many seconds it may work.
     #[must_use]
     pub(crate) fn retry_after(mut self, seconds: u32) -> Problem {

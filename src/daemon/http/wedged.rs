@@ -6,6 +6,7 @@ use super::{QUESTION, router};
 use crate::daemon::App;
 use crate::daemon::config::Config;
 use crate::daemon::health::{Health, Watched};
+use crate::daemon::tasks::Tasks;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, header};
@@ -63,6 +64,7 @@ impl Routes {
             hub,
             shm: false,
             key: None,
+            tasks: Tasks::new(),
         };
         let health = Health::start(watched, config.health.clone());
         let app = App::new(node, config, health, None);
@@ -266,6 +268,57 @@ async fn an_abort_of_many_counts_the_rooms_of_shards_that_answer_and_names_the_o
         let room = daemon.get(&path).await.1;
         assert_eq!(room["outcome"]["code"], "Requested", "{room}");
     }
+    daemon.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keeper_that_has_died_makes_the_daemon_not_ready_and_not_alive_by_its_name() {
+    let daemon = Routes::new().await;
+    let until = Instant::now() + Duration::from_secs(30);
+    let red = async |path: &str, wanted: u16| {
+        loop {
+            let (status, report) = daemon.get(path).await;
+            if status == wanted {
+                let checks = report["checks"].as_array().unwrap().iter();
+                let red = checks.filter(|check| check["ok"] == false);
+                return red.cloned().collect::<Vec<_>>();
+            }
+            assert!(Instant::now() < until, "{path} is {status}: {report}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(red("/readyz", 200).await.is_empty() && red("/livez", 200).await.is_empty());
+    let (_, report) = daemon.get("/readyz").await;
+    let checks = report["checks"].as_array().unwrap();
+    for task in [
+        "rooms keeper",
+        "pools keeper",
+        "sampler",
+        "facts",
+        "health task",
+    ] {
+        assert!(
+            checks.iter().any(|check| check["name"] == task),
+            "{task} is not looked at: {report}"
+        );
+    }
+    daemon.app.rooms().panic().await;
+    for path in ["/livez", "/readyz"] {
+        let red = red(path, 503).await;
+        assert_eq!(red[0]["name"], "rooms keeper", "{path}: {red:?}");
+        let (why, action) = (&red[0]["why"], &red[0]["do"]);
+        assert!(why.as_str().unwrap().contains("panicked"), "{why}");
+        assert!(action.as_str().unwrap().contains("restart"), "{action}");
+    }
+    let (status, problem) = daemon.get("/v1/rooms").await;
+    assert_eq!(
+        (status, &problem["code"]),
+        (500, &json!("defect")),
+        "{problem}"
+    );
+    // On purpose is not red: nothing but the stop is.
+    daemon.app.health().stop().await;
+    assert!(red("/livez", 200).await.is_empty());
     daemon.end().await;
 }
 

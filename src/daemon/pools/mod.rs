@@ -22,6 +22,7 @@ pub(crate) use routes::routes;
 pub(crate) use shape::{PoolSpec, PoolView};
 
 use super::http::Problem;
+use super::tasks::{Tasks, Without};
 use axum::http::StatusCode;
 use keeper::Ask;
 use kvroom::{Node, Pool};
@@ -30,6 +31,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 
+/// The name of the task.
+const KEEPER: &str = "pools keeper";
 /// Asks that may wait for the keeper.
 const ASKS: usize = 64;
 
@@ -67,15 +70,16 @@ struct Snapshot {
 
 impl Pools {
     /// Starts the task.
-    pub(crate) fn start(node: Node) -> Pools {
-        Pools::start_with(node, PoolsOptions::default())
+    pub(crate) fn start(node: Node, tasks: &Tasks) -> Pools {
+        Pools::start_with(node, PoolsOptions::default(), tasks)
     }
 
     /// As [`Pools::start`], set up.
-    pub(crate) fn start_with(node: Node, options: PoolsOptions) -> Pools {
+    pub(crate) fn start_with(node: Node, options: PoolsOptions, tasks: &Tasks) -> Pools {
         let (asks, inbox) = mpsc::channel(ASKS);
         let (publish, snapshot) = watch::channel(Arc::default());
-        tokio::spawn(keeper::run(node, options, inbox, publish));
+        let keeper = keeper::run(node, options, inbox, publish);
+        tasks.spawn(KEEPER, Without::NotAlive, keeper);
         Pools { asks, snapshot }
     }
 
@@ -141,9 +145,9 @@ impl Pools {
                 let text = format!("{ASKS} requests about pools wait already: try again");
                 return Err(Problem::limit("requests about pools", text));
             }
-            Err(mpsc::error::TrySendError::Closed(_)) => return Err(Problem::stopping()),
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(Problem::is_over(KEEPER)),
         }
-        answer.await.map_err(|_| Problem::stopping())
+        answer.await.map_err(|_| Problem::is_over(KEEPER))
     }
 }
 

@@ -30,7 +30,7 @@ impl Setup {
             folder: folder.clone(),
             most,
         };
-        let pools = Pools::start_with(node.clone(), options);
+        let pools = Pools::start_with(node.clone(), options, &Tasks::new());
         Setup {
             folder,
             node,

@@ -18,6 +18,7 @@ mod watch;
 pub(crate) use dump::Dumps;
 pub(crate) use route::routes;
 
+use super::tasks::{Tasks, Without};
 use kvroom::Node;
 use std::io;
 use std::path::PathBuf;
@@ -26,13 +27,15 @@ use std::path::PathBuf;
 ///
 /// # Errors
 /// A thread could not be started.
-pub(crate) fn start(node: &Node, dump_dir: Option<PathBuf>) -> io::Result<Dumps> {
+pub(crate) fn start(node: &Node, dump_dir: Option<PathBuf>, tasks: &Tasks) -> io::Result<Dumps> {
     let dumps = Dumps::new(node.clone(), dump_dir);
     dumps.on_panic()?;
-    tokio::spawn(watch::stuck_rooms(node.clone(), dumps.clone()));
+    let stuck = watch::stuck_rooms(node.clone(), dumps.clone());
+    tasks.spawn("watch for stuck rooms", Without::NotReady, stuck);
     // At once, and not when a task has its turn: who has been told that the daemon is ready may send one.
     if let Some(signals) = watch::signals() {
-        tokio::spawn(watch::signal(signals, dumps.clone()));
+        let signal = watch::signal(signals, dumps.clone());
+        tasks.spawn("watch for SIGUSR1", Without::NotReady, signal);
     }
     Ok(dumps)
 }

@@ -76,6 +76,9 @@ pub(super) enum Ask {
     Count(oneshot::Sender<Counts>),
     /// The node has these legs: who the peers of rooms that send are.
     Met(Vec<(RoomKey, RoleName, Vec<String>)>),
+    /// A defect.
+    #[cfg(test)]
+    Panic,
 }
 
 /// Rooms that are not forgotten, by state and role.
@@ -154,6 +157,8 @@ impl Keeper {
                     }
                 }
             }
+            #[cfg(test)]
+            Ask::Panic => panic!("planted"),
             Ask::Look(which, _)
             | Ask::Abort(which, ..)
             | Ask::Push(which, ..)
@@ -195,6 +200,8 @@ impl Keeper {
                 let _ = reply.send(self.finish(seq, finish, pool));
             }
             Ask::Start(_) | Ask::List(..) | Ask::Count(_) | Ask::Met(_) => {}
+            #[cfg(test)]
+            Ask::Panic => {}
         }
     }
 
@@ -458,6 +465,8 @@ fn refuse(ask: Ask, problem: Problem) {
         Ask::Push(.., reply) => drop(reply.send(Err(problem))),
         Ask::Finish(.., reply) => drop(reply.send(Err(problem))),
         Ask::Start(_) | Ask::List(..) | Ask::Count(_) | Ask::Met(_) => {}
+        #[cfg(test)]
+        Ask::Panic => {}
     }
 }
 

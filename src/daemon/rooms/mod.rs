@@ -28,6 +28,7 @@ use super::config::Config;
 use super::http::{BEGINNING, Problem, QUESTION, Routes, answered};
 use super::pools::Pools;
 use super::status::StatusPage;
+use super::tasks::{Tasks, Without};
 use keeper::{Ask, Keeper, Reply, Seen, Starting};
 use kvroom::Node;
 use request::{FinishRoom, PushChunk, StartRoom};
@@ -37,6 +38,8 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 use view::{ChunkView, Room};
 
+/// The name of the task.
+const KEEPER: &str = "rooms keeper";
 /// Questions that may wait for the keeper.
 const QUEUE: usize = 1_024;
 
@@ -55,10 +58,11 @@ impl Rooms {
         pools: Pools,
         config: &Config,
         page: Option<StatusPage>,
+        tasks: &Tasks,
     ) -> Rooms {
         let (asks, queue) = mpsc::channel(QUEUE);
         let keeper = Keeper::new(node.clone(), pools, &config.retention, page);
-        tokio::spawn(keeper.run(queue));
+        tasks.spawn(KEEPER, Without::NotAlive, keeper.run(queue));
         Rooms { asks, node }
     }
 
@@ -69,6 +73,12 @@ impl Rooms {
             return Counts::new();
         }
         answer.await.unwrap_or_default()
+    }
+
+    /// Has the task panic.
+    #[cfg(test)]
+    pub(crate) async fn panic(&self) {
+        let _ = self.asks.send(Ask::Panic).await;
     }
 
     /// Starts rooms; each answer says whether the room is new.
@@ -96,12 +106,12 @@ impl Rooms {
                 // The deadline is over: who has answered by then has.
                 Some(problem) => match answer.try_recv() {
                     Err(TryRecvError::Empty) => Err(Problem::clone(problem)),
-                    Err(TryRecvError::Closed) => Err(Problem::stopping()),
+                    Err(TryRecvError::Closed) => Err(Problem::is_over(KEEPER)),
                     Ok(answer) => Ok(Ok(answer)),
                 },
             };
             late = late.or_else(|| answer.as_ref().err().cloned());
-            started.push(answer.and_then(|a| a.unwrap_or_else(|_| Err(Problem::stopping()))));
+            started.push(answer.and_then(|a| a.unwrap_or_else(|_| Err(Problem::is_over(KEEPER)))));
         }
         started
     }
@@ -136,17 +146,17 @@ impl Rooms {
     async fn list(&self, filter: Filter) -> Result<(Vec<Room>, Option<u64>), Problem> {
         let (reply, answer) = oneshot::channel();
         let sent = self.asks.send(Ask::List(filter, reply)).await;
-        sent.map_err(|_| Problem::stopping())?;
-        answer.await.map_err(|_| Problem::stopping())
+        sent.map_err(|_| Problem::is_over(KEEPER))?;
+        answer.await.map_err(|_| Problem::is_over(KEEPER))
     }
 
     async fn ask<T>(&self, ask: impl FnOnce(Reply<T>) -> Ask) -> Result<T, Problem> {
         let (reply, answer) = oneshot::channel();
         let sent = self.asks.send(ask(reply)).await;
-        sent.map_err(|_| Problem::stopping())?;
+        sent.map_err(|_| Problem::is_over(KEEPER))?;
         // The keeper answers at once, but about a room whose shard has not said that it was started.
         let answer = answered(&self.node, QUESTION, answer).await?;
-        answer.unwrap_or_else(|_| Err(Problem::stopping()))
+        answer.unwrap_or_else(|_| Err(Problem::is_over(KEEPER)))
     }
 }
 
