@@ -637,6 +637,31 @@ fn a_client_that_reads_no_events_costs_nothing_and_is_forgotten_when_it_goes() {
     }
 }
 
+#[test]
+fn more_streams_of_events_than_may_be_are_refused_by_the_limits_name_until_one_ends() {
+    let daemon = Daemon::start(&["--health-canary", "false"]);
+    let mut streams: Vec<_> = (0..64).map(|_| daemon.events("/v1/events", None)).collect();
+    let refused = daemon.get("/v1/events");
+    let why = refused.expect_problem(503, "limit-reached");
+    assert!(why.contains("64 clients"), "{why}");
+    assert_eq!(refused.json()["limit"], "event streams");
+    streams.pop();
+    let begun = || {
+        let mut one = connect(daemon.http);
+        one.set_read_timeout(Some(PATIENCE)).unwrap();
+        one.write_all(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .unwrap();
+        let mut head = [0; 12];
+        one.read_exact(&mut head).unwrap();
+        head == *b"HTTP/1.1 200"
+    };
+    let start = Instant::now();
+    while !begun() {
+        assert!(start.elapsed() < PATIENCE, "no place became free");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// What a client process does until it is killed, or has done its share.
 const CLIENT: &str = "KVROOM_TEST_HTTP_CLIENT";
 
