@@ -418,6 +418,27 @@ fn canaries_that_are_stuck_do_not_hold_up_the_end_of_a_daemon_either() {
 }
 
 #[test]
+fn a_daemon_of_which_the_nodes_own_task_stands_still_ends_by_itself_and_says_who_did_not_answer() {
+    let Some(wedges) = Wedges::new() else { return };
+    let mut daemon = node("ends", 4, &["--deadlines-shutdown", "1s"], Some(&wedges));
+    ready(&daemon);
+    daemon
+        .post("/v1/rooms", &json!({"role": "send", "id": 1}))
+        .expect(201);
+    wedges.plant("node");
+    daemon.until("/readyz", |answer| red(answer).contains(&"node".to_owned()));
+    let (status, last) = daemon.stop();
+    let last = last.unwrap();
+    assert_eq!(
+        (status.code(), &last["event"], &last["drained"]),
+        (Some(1), &json!("stopped"), &json!(false)),
+        "{last}"
+    );
+    let silent = last["silent"].as_array().unwrap();
+    assert!(silent.contains(&json!("node")), "{last}");
+}
+
+#[test]
 fn systemd_is_told_that_it_is_ready_alive_and_stopping_and_no_more_when_a_part_is_blocked() {
     let Some(wedges) = Wedges::new() else { return };
     let folder = Folder::new();

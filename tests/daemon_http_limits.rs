@@ -271,22 +271,40 @@ fn more_requests_at_once_than_may_be_are_refused_by_the_limits_name_and_those_th
 }
 
 #[test]
-fn connections_over_the_limit_wait_until_another_one_is_closed() {
+fn on_connections_over_the_limit_probes_are_answered_and_nothing_else_until_another_one_is_closed()
+{
     let daemon = Daemon::start(&["--http-max-connections", "2"]);
     let (one, two) = (connect(daemon.http), connect(daemon.http));
-    let mut three = connect(daemon.http);
-    three
-        .set_read_timeout(Some(Duration::from_millis(200)))
-        .unwrap();
-    let ask = "GET /v1/node HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    three.write_all(ask.as_bytes()).unwrap();
-    assert!(
-        three.read(&mut [0; 1]).is_err(),
-        "two connections are open already"
-    );
-    drop((one, two));
-    three.set_read_timeout(Some(PATIENCE)).unwrap();
-    assert_eq!(read_answer(&mut BufReader::new(three)).unwrap().status, 200);
+    // Its answer, and whether the connection is closed behind it.
+    let ask = |path: &str| {
+        let mut three = connect(daemon.http);
+        three.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(three, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut three = BufReader::new(three);
+        let answer = read_answer(&mut three).unwrap();
+        (answer, three)
+    };
+    // One after the other, and more of them than the reserve has.
+    for _ in 0..10 {
+        for path in ["/livez", "/readyz", "/metrics"] {
+            let (answer, mut three) = ask(path);
+            let what = answer.text();
+            assert!(!what.contains("limit-reached"), "{path}: {what}");
+            assert!([200, 503].contains(&answer.status), "{path}: {what}");
+            assert_eq!(answer.header("connection"), Some("close"));
+            assert_eq!(three.read(&mut [0; 1]).unwrap(), 0, "it is closed");
+        }
+    }
+    let (answer, mut three) = ask("/v1/node");
+    let why = answer.expect_problem(503, "limit-reached");
+    assert!(why.contains("2 connections are open"), "{why}");
+    assert_eq!(answer.json()["limit"], "http.max_connections");
+    assert_eq!(three.read(&mut [0; 1]).unwrap(), 0, "it is closed");
+    // Strangers who say nothing have the reserve for a moment only.
+    let strangers: Vec<_> = (0..20).map(|_| connect(daemon.http)).collect();
+    assert_eq!(ask("/livez").0.status, 200);
+    drop((strangers, one, two));
+    daemon.until("/v1/node", |answer| answer.status == 200);
 }
 
 #[test]
@@ -616,6 +634,31 @@ fn a_client_that_reads_no_events_costs_nothing_and_is_forgotten_when_it_goes() {
             daemon.open_files()
         );
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn more_streams_of_events_than_may_be_are_refused_by_the_limits_name_until_one_ends() {
+    let daemon = Daemon::start(&["--health-canary", "false"]);
+    let mut streams: Vec<_> = (0..64).map(|_| daemon.events("/v1/events", None)).collect();
+    let refused = daemon.get("/v1/events");
+    let why = refused.expect_problem(503, "limit-reached");
+    assert!(why.contains("64 clients"), "{why}");
+    assert_eq!(refused.json()["limit"], "event streams");
+    streams.pop();
+    let begun = || {
+        let mut one = connect(daemon.http);
+        one.set_read_timeout(Some(PATIENCE)).unwrap();
+        one.write_all(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .unwrap();
+        let mut head = [0; 12];
+        one.read_exact(&mut head).unwrap();
+        head == *b"HTTP/1.1 200"
+    };
+    let start = Instant::now();
+    while !begun() {
+        assert!(start.elapsed() < PATIENCE, "no place became free");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

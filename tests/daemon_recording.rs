@@ -12,6 +12,7 @@ use daemon::{Answer, Daemon, PATIENCE};
 use kvroom::record::{Part, What};
 use kvroom::recording::{self, Recording};
 use serde_json::{Value, json};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -199,6 +200,49 @@ fn without_a_beginning_the_newest_entries_are_given_and_the_older_ones_are_count
         (oldest.entries, oldest.header.older),
         (all.entries[..7].to_vec(), 0)
     );
+}
+
+#[test]
+fn two_recordings_are_sent_at_a_time_and_a_client_that_does_not_read_holds_one_of_them_until_it_goes()
+ {
+    let daemon = quiet(&[]);
+    // More than the buffers of a connection on this machine take, with a small one on the client's side.
+    storm(&daemon, 0..4_000);
+    let whole = "/v1/recording?limit=100000";
+    let slow = || {
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.set_recv_buffer_size(4 << 10).unwrap();
+        socket.connect(&daemon.http.into()).unwrap();
+        let mut socket = std::net::TcpStream::from(socket);
+        write!(socket, "GET {whole} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut head = [0; 12];
+        socket.read_exact(&mut head).unwrap();
+        (head == *b"HTTP/1.1 200").then_some(socket)
+    };
+    // The one before may be on its way still.
+    let slow = || {
+        let began = Instant::now();
+        loop {
+            if let Some(slow) = slow() {
+                return slow;
+            }
+            assert!(began.elapsed() < PATIENCE);
+        }
+    };
+    let size = daemon.get(whole).body.len();
+    let (one, two) = (slow(), slow());
+    let refused = daemon.get("/v1/recording");
+    let why = refused.expect_problem(503, "limit-reached");
+    assert!(
+        why.contains("2 recordings"),
+        "{why}; the whole is {size} bytes"
+    );
+    assert_eq!(refused.json()["limit"], "recordings at a time");
+    assert_eq!(daemon.get("/livez").status, 200);
+    drop(one);
+    daemon.until("/v1/recording", |answer| answer.status == 200);
+    drop(two);
 }
 
 #[test]

@@ -600,6 +600,9 @@ impl Node {
     /// Ends all rooms with `NodeShutdown`, waits until they have drained (bounded by
     /// [`Deadlines::shutdown`]), and stops the node's threads. What cannot be proven quiet by then
     /// is leaked, never unmapped, and listed.
+    ///
+    /// It is the node's own task that does this: if that stands still ([`Part::Node`](crate::health::Part::Node)),
+    /// there is no answer, and a host that has to end puts a time-out around it.
     pub async fn shutdown(&self) -> ShutdownReport {
         let names = self.peer_names().await;
         let report = self.runtime.stop().await;

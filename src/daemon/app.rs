@@ -1,16 +1,17 @@
 //! What every route has at hand.
 
 use super::config::Config;
-use super::events::Sampler;
+use super::events::{self, Sampler};
 use super::health::Health;
 use super::metrics::Requests;
 use super::pools::Pools;
+use super::recording;
 use super::rooms::Rooms;
 use super::status::StatusPage;
 use kvroom::Node;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// The daemon's parts. Clones are the same.
 #[derive(Clone)]
@@ -26,6 +27,8 @@ struct Parts {
     sampler: Sampler,
     requests: Requests,
     health: Health,
+    recordings: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
 }
 
 impl App {
@@ -45,6 +48,8 @@ impl App {
             sampler,
             requests: Requests::default(),
             health,
+            recordings: Arc::new(Semaphore::new(recording::AT_A_TIME)),
+            streams: Arc::new(Semaphore::new(events::STREAMS)),
         }))
     }
 
@@ -96,6 +101,16 @@ impl App {
     /// The pools.
     pub(crate) fn pools(&self) -> &Pools {
         &self.0.pools
+    }
+
+    /// A permit for each recording that is being made or sent.
+    pub(crate) fn recordings(&self) -> &Arc<Semaphore> {
+        &self.0.recordings
+    }
+
+    /// A permit for each stream of events.
+    pub(crate) fn streams(&self) -> &Arc<Semaphore> {
+        &self.0.streams
     }
 
     /// What happens, once a second.

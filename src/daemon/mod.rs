@@ -26,6 +26,7 @@ mod recording;
 mod rooms;
 mod signals;
 mod status;
+mod stop;
 mod tasks;
 mod trace;
 
@@ -45,6 +46,7 @@ use signals::Signals;
 use status::StatusPage;
 use std::path::Path;
 use std::time::Duration;
+use stop::Stopped;
 use tasks::Tasks;
 
 /// Most rooms that the last line names.
@@ -61,7 +63,10 @@ pub(crate) fn run(config: Config) -> Result<Verdict, Failure> {
         .enable_all()
         .build()
         .map_err(|e| Failure::Failed(format!("cannot start the threads of the daemon: {e}")))?;
-    runtime.block_on(serve(config))
+    let ended = runtime.block_on(serve(config));
+    // A disk that does not answer must not hold up the end.
+    runtime.shutdown_timeout(stop::FILES);
+    ended
 }
 
 async fn serve(config: Config) -> Result<Verdict, Failure> {
@@ -77,6 +82,7 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
     let hub = LocalHub::new();
     let node = builder.hub(&hub).start().await;
     let node = node.map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;
+    let shutdown = config.deadlines.shutdown;
     let (addresses, connect) = (front.addresses(), config.node.connect.clone());
     let tasks = Tasks::new();
     recording::start(&node, config.recorder.dump_dir.clone(), &tasks)
@@ -108,21 +114,21 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
     let why = signals.any().await;
     tracing::info!("{why}: nothing new is started, rooms end and drain");
     app.stop();
-    app.health().stop().await;
-    // Whoever waits for a room hears of its end, and may look at what is held, until all is drained.
-    let report = tokio::select! {
-        report = node.shutdown() => report,
-        report = health::canaries_alone(&node) => report,
-    };
+    let Stopped { report, silent } = stop::stop(app.health(), &node, shutdown).await;
     server.end().await;
     let rooms = report.leaked.iter();
     let rooms = rooms.filter(|room| !health::is_canary_room(room.key));
     let leaked = rooms.map(|room| room.key.to_string());
     let leaked: Vec<String> = leaked.take(MAX_LEAKED).collect();
     output::print_json(&json!({
-        "event": "stopped", "why": why, "drained": report.drained, "leaked": leaked,
+        "event": "stopped", "why": why, "drained": report.drained, "leaked": leaked, "silent": silent,
     }))?;
-    if report.drained {
+    if !silent.is_empty() {
+        let who = silent.join(", ");
+        Err(Failure::Failed(format!(
+            "the daemon was told to stop, and these did not answer in time: {who}"
+        )))
+    } else if report.drained {
         Ok(Verdict::Met)
     } else {
         let count = report.leaked.len();

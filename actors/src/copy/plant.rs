@@ -148,7 +148,7 @@ impl Watched {
 
 /// The environment variable that names a folder: while there is a file `lane-0` in it, lane 0 of every
 /// node of this process stands still inside the gate of the next piece that it copies, and while there
-/// is a `shard-0`, that shard stands still in its next turn. So a test can plant a wedge in a program
+/// is a `shard-0`, that shard stands still in its next turn, and with a `node` the node's own task. So a test can plant a wedge in a program
 /// that it runs. No build for use has this: see the features of this crate; and nothing that is built
 /// without debug assertions has it, so no release build, of an example either, whatever its features.
 pub const WEDGE: &str = "KVROOM_PLANT_WEDGE";

@@ -390,6 +390,8 @@ pub(crate) async fn serve(state: &Shared, mut mail: Mail) {
                 Some(ControlMsg::Stop) | None => return,
                 Some(message) => {
                     beat.begin();
+                    #[cfg(feature = "plant")]
+                    crate::copy::plant::wedge(beat.part());
                     handle(state, message);
                 }
             },

@@ -8,7 +8,8 @@
 //! Rules: a client that reads slowly slows down nothing but itself: its cursor falls behind, and what
 //! was overwritten meanwhile is counted in a `gap`. Each event has the id `INCARNATION-SEQ`; who
 //! connects again with it as `Last-Event-ID` goes on behind it. More room events than a client wants in
-//! a second are left out, and the next `sample` says how many there were.
+//! a second are left out, and the next `sample` says how many there were. There are [`STREAMS`] of them
+//! at most.
 
 mod feed;
 mod sample;
@@ -26,6 +27,7 @@ use hyper::body::Frame;
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 use utoipa::{IntoParams, ToSchema};
@@ -34,6 +36,8 @@ use utoipa_axum::routes;
 
 /// Blocks of events that wait for a client to read them.
 const BLOCKS: usize = 16;
+/// Streams at a time: each reads the recorder for itself.
+pub(crate) const STREAMS: usize = 64;
 /// Room events in a second, if nothing else is said.
 const MOST: u32 = 1_000;
 
@@ -95,7 +99,15 @@ async fn events(
     let wanted = wanted(&query)?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let (blocks, body) = mpsc::channel(BLOCKS);
-    tokio::spawn(Feed::new(&app, wanted, last).run(blocks));
+    let Ok(permit) = Arc::clone(app.streams()).try_acquire_owned() else {
+        let text = format!("{STREAMS} clients are being told of events already: try again");
+        return Err(Problem::limit("event streams", text));
+    };
+    let feed = Feed::new(&app, wanted, last);
+    tokio::spawn(async move {
+        let _permit = permit;
+        feed.run(blocks).await;
+    });
     let mut answer = Body::new(Blocks(body)).into_response();
     let head = answer.headers_mut();
     head.insert(

@@ -34,7 +34,7 @@ pub(crate) async fn answered<T>(
 
 /// Those of the parts that answer questions that have something to do and have begun no turn in
 /// between.
-fn still(before: &Pulse, after: &Pulse) -> Vec<Part> {
+pub(crate) fn still(before: &Pulse, after: &Pulse) -> Vec<Part> {
     let turns = |part: &Part| before.parts.iter().find(|p| p.part == *part);
     let stands = |now: &&PartPulse| {
         let has_to_do = now.running || now.waiting > 0 || now.asked.is_some();

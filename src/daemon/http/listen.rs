@@ -3,18 +3,22 @@
 //! ```text
 //!   bind ─▶ Bound ─▶ serve ─▶ accept ─▶ (TLS) ─▶ HTTP/1.1 ─▶ router
 //!                      │ a permit for each connection      │ told to stop: the request that runs is
-//!                      └ none left: the next one waits      └ answered, then the connection closes
+//!                      └ none left: one of the reserve,     └ answered, then the connection closes
+//!                        for one probe, or a 503
 //! ```
 //!
 //! Rules: nothing that one client does or leaves undone holds up another: heads have a deadline, what
-//! is not read by the client has one, and so has the handshake.
+//! is not read by the client has one, and so has the handshake. Clients that use up all connections
+//! are not taken for a wedge: probes are answered on a few more.
 
 use super::Problem;
 use crate::cli::exit::Failure;
 use crate::daemon::config::{Http, Listen};
 use crate::daemon::tasks::Guard;
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{Request, StatusCode};
+use axum::response::IntoResponse;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -34,6 +38,10 @@ use tower::ServiceExt;
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// How long sent bytes may stay unacknowledged.
 const UNREAD_FOR: Duration = Duration::from_secs(30);
+/// Connections beyond the limit: for probes, and to be told that the limit is reached.
+const RESERVE: usize = 16;
+/// How long one of those may take: its handshake and its head, and all of it.
+const PROBE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(10));
 /// How long to wait when the system gives no descriptor for a new connection.
 const BREATH: Duration = Duration::from_millis(50);
 
@@ -102,6 +110,16 @@ fn remove_dead(path: &Path) {
     }
 }
 
+/// Answered though there are as many connections as there may be.
+const PROBES: &[&str] = &["/livez", "/readyz", "/metrics"];
+
+/// What a connection is there for.
+struct Permit {
+    /// For one probe, and nothing else.
+    probe: bool,
+    _held: OwnedSemaphorePermit,
+}
+
 /// What all connections share.
 pub(super) struct Serving {
     router: Router,
@@ -110,6 +128,9 @@ pub(super) struct Serving {
     header_timeout: Duration,
     permits: Arc<Semaphore>,
     most: usize,
+    reserve: Arc<Semaphore>,
+    /// For what is in the reserve.
+    probes: http1::Builder,
     stop: watch::Receiver<bool>,
 }
 
@@ -128,6 +149,10 @@ impl Serving {
             .header_read_timeout(settings.header_timeout)
             .max_header_size(head)
             .max_buf_size(head.max(64 << 10));
+        let mut probes = http.clone();
+        probes
+            .header_read_timeout(settings.header_timeout.min(PROBE.0))
+            .keep_alive(false);
         Arc::new(Serving {
             router,
             tls,
@@ -135,6 +160,9 @@ impl Serving {
             header_timeout: settings.header_timeout,
             permits: Arc::new(Semaphore::new(most)),
             most,
+            // Each listener has one while it waits.
+            reserve: Arc::new(Semaphore::new(RESERVE + settings.listen.len())),
+            probes,
             stop,
         })
     }
@@ -143,12 +171,9 @@ impl Serving {
     pub(super) async fn accept(self: Arc<Self>, bound: Bound, task: Guard) {
         let mut stop = self.stop.clone();
         loop {
-            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
-                return;
-            };
             let accepted = tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => return,
-                accepted = self.next(&bound, permit) => accepted,
+                accepted = self.next(&bound) => accepted,
             };
             match accepted {
                 Ok(()) => {
@@ -172,43 +197,86 @@ impl Serving {
         let _ = tokio::time::timeout(LAST_WORDS, self.permits.acquire_many(all)).await;
     }
 
-    async fn next(
-        self: &Arc<Self>,
-        bound: &Bound,
-        permit: OwnedSemaphorePermit,
-    ) -> std::io::Result<()> {
+    async fn next(self: &Arc<Self>, bound: &Bound) -> std::io::Result<()> {
+        let spare = Arc::clone(&self.reserve).acquire_owned().await;
+        let spare = spare.map_err(std::io::Error::other)?;
+        // Whether it is one too many is known when it is there.
+        let permit = || {
+            let held = Arc::clone(&self.permits).try_acquire_owned();
+            Permit {
+                probe: held.is_err(),
+                _held: held.unwrap_or(spare),
+            }
+        };
         match bound {
             Bound::Tcp(socket) => {
                 let (stream, _) = socket.accept().await?;
                 let _ = stream.set_nodelay(true);
                 let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD_FOR));
-                tokio::spawn(Arc::clone(self).shake_hands(stream, permit));
+                tokio::spawn(Arc::clone(self).shake_hands(stream, permit()));
             }
             Bound::Unix(socket, _) => {
                 let (stream, _) = socket.accept().await?;
                 // Who may open the socket's file is known by that: no TLS.
-                tokio::spawn(Arc::clone(self).talk(stream, permit));
+                tokio::spawn(Arc::clone(self).talk(stream, permit()));
             }
         }
         Ok(())
     }
 
-    async fn shake_hands(
-        self: Arc<Self>,
-        stream: tokio::net::TcpStream,
-        permit: OwnedSemaphorePermit,
-    ) {
+    async fn shake_hands(self: Arc<Self>, stream: tokio::net::TcpStream, permit: Permit) {
         let Some(tls) = self.tls.clone() else {
             return self.talk(stream, permit).await;
         };
-        match tokio::time::timeout(self.header_timeout, tls.accept(stream)).await {
+        let within = if permit.probe {
+            self.header_timeout.min(PROBE.0)
+        } else {
+            self.header_timeout
+        };
+        match tokio::time::timeout(within, tls.accept(stream)).await {
             Ok(Ok(stream)) => self.talk(stream, permit).await,
             Ok(Err(e)) => tracing::debug!("a TLS handshake failed: {e}"),
             Err(_) => tracing::debug!("a TLS handshake took too long"),
         }
     }
 
-    async fn talk<S>(self: Arc<Self>, stream: S, permit: OwnedSemaphorePermit)
+    async fn talk<S>(self: Arc<Self>, stream: S, permit: Permit)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        if permit.probe {
+            let _ = tokio::time::timeout(PROBE.1, self.probe(stream)).await;
+        } else {
+            self.serve(stream).await;
+        }
+        drop(permit);
+    }
+
+    /// One request, which is answered if it is a probe.
+    async fn probe<S>(self: Arc<Self>, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (router, most) = (self.router.clone(), self.most);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let router = router.clone();
+            Box::pin(async move {
+                if PROBES.contains(&request.uri().path()) {
+                    return router.oneshot(request).await;
+                }
+                let text = format!(
+                    "{most} connections are open (http.max_connections); probes alone are answered on more: try again"
+                );
+                Ok(Problem::limit("http.max_connections", text).into_response())
+            })
+        });
+        let connection = self.probes.serve_connection(TokioIo::new(stream), service);
+        if let Err(e) = connection.await {
+            tracing::debug!("a connection over the limit: {e}");
+        }
+    }
+
+    async fn serve<S>(self: Arc<Self>, stream: S)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -237,7 +305,6 @@ impl Serving {
             let _ = stream.shutdown().await;
         };
         let _ = tokio::time::timeout(LAST_WORDS, closing).await;
-        drop(permit);
     }
 }
 

@@ -20,7 +20,7 @@ mod tls;
 #[cfg(test)]
 mod wedged;
 
-pub(crate) use answering::{BEGINNING, QUESTION, answered};
+pub(crate) use answering::{BEGINNING, QUESTION, answered, still};
 pub(crate) use extract::{Json, Path, Query};
 pub(crate) use id::Id;
 pub(crate) use listen::Bound;

@@ -323,6 +323,23 @@ async fn a_keeper_that_has_died_makes_the_daemon_not_ready_and_not_alive_by_its_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_room_whose_start_is_a_defect_is_refused_and_its_key_is_free_again() {
+    let daemon = Routes::new().await;
+    let body = json!({"role": "send", "id": 1, "tag": "a planted defect"});
+    let asked = daemon.ask(Method::POST, "/v1/rooms", Some(body));
+    let asked = tokio::time::timeout(super::BEGINNING / 2, asked).await;
+    let (status, problem) = asked.unwrap();
+    assert_eq!(
+        (status, &problem["code"]),
+        (500, &json!("defect")),
+        "{problem}"
+    );
+    assert_eq!(daemon.get("/v1/rooms/1").await.0, 404);
+    assert_eq!(daemon.send(1).await.0, 201);
+    daemon.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn more_requests_about_a_room_that_is_not_started_than_may_wait_are_refused_by_name() {
     let daemon = Routes::new().await;
     let held = Held::shard_of(daemon.app.node());

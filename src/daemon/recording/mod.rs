@@ -16,7 +16,7 @@ mod route;
 mod watch;
 
 pub(crate) use dump::Dumps;
-pub(crate) use route::routes;
+pub(crate) use route::{AT_A_TIME, routes};
 
 use super::tasks::{Tasks, Without};
 use kvroom::Node;

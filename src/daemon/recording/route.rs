@@ -2,6 +2,7 @@
 
 use crate::daemon::App;
 use crate::daemon::http::{Problem, Query, Routes};
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -10,6 +11,8 @@ use kvroom::recording::{Header, header_line, json_line};
 use kvroom::{Node, RoomId};
 use serde::Deserialize;
 use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
@@ -17,6 +20,8 @@ use utoipa_axum::routes;
 const USUALLY: usize = 10_000;
 /// Most entries in an answer: some 20 MiB.
 const MOST: usize = 100_000;
+/// Answers that are made or sent at the same time: a client that reads slowly keeps one in memory.
+pub(crate) const AT_A_TIME: usize = 2;
 /// Entries that are looked at with one look.
 const AT_ONCE: usize = 4_096;
 
@@ -68,6 +73,10 @@ async fn recording(
             format!("limit is {limit}; it must be 1 to {MOST}"),
         ));
     }
+    let Ok(permit) = Arc::clone(app.recordings()).try_acquire_owned() else {
+        let text = format!("{AT_A_TIME} recordings are being sent already: try again");
+        return Err(Problem::limit("recordings at a time", text));
+    };
     let node = app.node().clone();
     // Encoding a hundred thousand lines takes a while: it is kept off the threads that serve.
     let encoded = tokio::task::spawn_blocking(move || encode(&node, &query, limit)).await;
@@ -86,7 +95,23 @@ async fn recording(
         ),
         ("kvroom-next", next.to_string()),
     ];
-    Ok((headers, body).into_response())
+    let body = Sent {
+        text: body,
+        _permit: permit,
+    };
+    Ok((headers, Bytes::from_owner(body)).into_response())
+}
+
+/// An answer, in memory until its last byte was given to the system.
+struct Sent {
+    text: String,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
 }
 
 fn encode(node: &Node, query: &RecordingQuery, limit: usize) -> (String, u64) {

@@ -236,8 +236,15 @@ impl Keeper {
         }
         if !fresh.is_empty() {
             let (node, pools) = (self.node.clone(), self.pools.clone());
-            self.tasks
-                .spawn(async move { Posted::Started(start::start(node, pools, fresh).await) });
+            let seqs: Vec<u64> = fresh.iter().map(|(seq, _)| *seq).collect();
+            self.tasks.spawn(async move {
+                // In a task of its own: a panic in it is the end of these rooms' start, and is told.
+                let starting = tokio::spawn(start::start(node, pools, fresh)).await;
+                Posted::Started(starting.unwrap_or_else(|_| {
+                    let none = seqs.into_iter().map(|seq| (seq, Err(start::broken())));
+                    none.collect()
+                }))
+            });
         }
     }
 

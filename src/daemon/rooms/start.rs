@@ -30,12 +30,27 @@ impl std::convert::From<Problem> for Refused {
 
 type Started = Result<Handle, Refused>;
 
+/// Of rooms whose start met a defect: what had been started of them has ended with it.
+pub(super) fn broken() -> Refused {
+    let text = "starting the room met a defect of the daemon; its log says more. The room was not started: \
+                send it again, and please report it";
+    Refused::Problem(Problem::defect(text))
+}
+
+/// A tag with which starting a room is a defect.
+#[cfg(test)]
+const PLANTED: &str = "a planted defect";
+
 /// Starts these rooms, with one wait for all of them. Answers are in their order.
 pub(super) async fn start(
     node: Node,
     pools: Pools,
     rooms: Vec<(u64, StartRoom)>,
 ) -> Vec<(u64, Started)> {
+    #[cfg(test)]
+    let planted = |(_, room): &(u64, StartRoom)| matches!(room, StartRoom::Send(s) if s.tag.as_deref() == Some(PLANTED));
+    #[cfg(test)]
+    assert!(!rooms.iter().any(planted), "planted");
     let peers = node.peers().await;
     let (mut over, mut sends, mut receives) = (Vec::new(), Vec::new(), Vec::new());
     for (seq, room) in rooms {
