@@ -121,7 +121,9 @@ fn wanted(query: &EventsQuery) -> Result<Wanted, Problem> {
             "peer" => wanted.peers = true,
             "sample" => wanted.samples = true,
             _ => {
-                return bad("types must be some of room, peer and sample, with commas between them");
+                return bad(
+                    "types must be some of room, peer and sample, with commas between them",
+                );
             }
         }
     }
