@@ -356,13 +356,15 @@ fn what_is_no_daemon_is_said_so() {
         "{}",
         stderr(&output)
     );
-    let output = kvroom(&Played::new(vec![ok(&json!({}))]).url, &["rooms"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        stderr(&output).contains("is that a kvroom daemon?"),
-        "{}",
-        stderr(&output)
-    );
+    for odd in [json!({}), json!([]), json!("rooms")] {
+        let output = kvroom(&Played::new(vec![ok(&odd)]).url, &["rooms"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(
+            stderr(&output).contains("is that a kvroom daemon?"),
+            "{}",
+            stderr(&output)
+        );
+    }
     let output = kvroom(
         &Played::new(vec!["SSH-2.0-x\r\n".to_owned()]).url,
         &["pools"],

@@ -58,7 +58,7 @@ pub(crate) fn rooms(args: &RoomsOfDaemonArgs) -> Result<Verdict, Failure> {
                 .with("limit", Some(left.min(PAGE)))
                 .with("after", after.as_ref());
             let mut page = daemon.ask(Question::get(target), daemon.timeout).await?;
-            let Some(more) = page["rooms"].as_array_mut() else {
+            let Some(more) = page.get_mut("rooms").and_then(Value::as_array_mut) else {
                 return Err(daemon.failed("the answer has no rooms; is that a kvroom daemon?"));
             };
             let empty = more.is_empty();
