@@ -47,8 +47,10 @@ test("a check of a daemon that fails is shown with how long it has failed", asyn
   const other = await Daemon.start(["--name", "prefill", "--node-listen", "tcp://127.0.0.1:0"]);
   const { page, errors, context } = await open(browser, daemon.address);
   try {
-    await daemon.post("/v1/peers", { address: other.ready.addresses[0] });
+    // Both have the pool: a claim on one that the sender lacks ends its room.
     await pool(daemon, path);
+    await pool(other, `${path}-other`);
+    await daemon.post("/v1/peers", { address: other.ready.addresses[0] });
     await daemon.post("/v1/rooms", receive(1, [...Array(16).keys()]));
     await has(tile(page, "Health"), /Not ready/);
     await has(region(page, "Health"), /pool kv\s+not ready, failing for \d+(\.\d+)? m?s\b/);
@@ -57,6 +59,7 @@ test("a check of a daemon that fails is shown with how long it has failed", asyn
     await context.close();
     await Promise.all([daemon.kill(), other.kill()]);
     rmSync(path, { force: true });
+    rmSync(`${path}-other`, { force: true });
   }
 });
 
@@ -121,6 +124,8 @@ test("a list longer than a page is turned page by page", () => watching(async (p
     await nodes.decode.ask("DELETE", `/v1/rooms/${id}?attempt=0&role=receive`);
     await nodes.decode.get(`/v1/rooms/${id}?wait=10s&for=released`);
   }
+  // What is shown may be of a moment when there were fewer.
+  await page.reload();
   await has(page.locator("#rooms-status"), /^Page 1, 50 rooms/);
   await page.getByRole("button", { name: "Next page" }).click();
   await has(page.locator("#rooms-status"), /^Page 2, 10 rooms/);
