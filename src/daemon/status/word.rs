@@ -92,36 +92,6 @@ pub(crate) fn code_number(code: Code) -> u8 {
 mod tests {
     use super::*;
 
-    const CODES: &[Code] = &[
-        Code::Requested,
-        Code::HandleDropped,
-        Code::PeerLost,
-        Code::PeerRestarted,
-        Code::SessionLost,
-        Code::DeadlineExceeded,
-        Code::Stalled,
-        Code::LengthMismatch,
-        Code::LayoutMismatch,
-        Code::CoverageOverlap,
-        Code::CoverageIncomplete,
-        Code::ChecksumMismatch,
-        Code::BadChunk,
-        Code::BadClaim,
-        Code::EarlyClaimExpired,
-        Code::TooManyEarlyClaims,
-        Code::KeySpent,
-        Code::RoomExists,
-        Code::ActorPanicked,
-        Code::CopyFailed,
-        Code::CopyRefused,
-        Code::RouteFenced,
-        Code::PoolRetired,
-        Code::NodeShutdown,
-        Code::Rejected,
-        Code::LimitReached,
-        Code::ProtocolViolation,
-    ];
-
     #[test]
     fn the_page_of_pools_and_the_python_client_name_every_reason_by_its_number() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -129,8 +99,8 @@ mod tests {
         let docs = read("docs/pools.md");
         let python = read("examples/python/kvroom_client.py");
         let mut last = 1;
-        for code in CODES {
-            let (number, name) = (code_number(*code), format!("{code:?}"));
+        for code in Code::ALL {
+            let (number, name) = (code_number(code), format!("{code:?}"));
             assert_eq!(number, last + 1, "{name}");
             last = number;
             assert!(
