@@ -247,7 +247,9 @@ fn a_peer_that_is_down_is_reported_and_does_not_make_the_node_unready() {
 
 /// A prefill whose lane stands still inside gates, and a decode with so many pages.
 fn held_by_a_prefill(wedges: &Wedges, pages: u32) -> (Daemon, Daemon) {
-    let prefill = node("stuck", 16, &["--node-lanes", "1"], Some(wedges));
+    // A canary would be the one that is held.
+    let alone = ["--node-lanes", "1", "--health-canary", "false"];
+    let prefill = node("stuck", 16, &alone, Some(wedges));
     let args = [
         "--deadlines-drain",
         "200ms",
@@ -262,7 +264,7 @@ fn held_by_a_prefill(wedges: &Wedges, pages: u32) -> (Daemon, Daemon) {
     ready(&decode);
     wedges.plant("lane-0");
     start_room(&prefill, &decode, 1, &[0, 1, 2, 3]);
-    decode.until("/v1/rooms/1", |a| a.json()["state"] == "transferring");
+    wedges.held("lane-0");
     decode.delete("/v1/rooms/1").expect(202);
     decode.until("/v1/rooms/1", |a| a.json()["quarantined"] == true);
     (prefill, decode)

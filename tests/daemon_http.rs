@@ -180,6 +180,67 @@ fn a_transfer_between_two_daemons_is_done_over_http_alone() {
 }
 
 #[test]
+fn a_traceparent_is_shown_by_both_daemons_and_is_in_both_logs() {
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7";
+    let folder = std::env::temp_dir();
+    let log = |name| Log(folder.join(format!("kvroom-trace-{}-{name}", std::process::id())));
+    let (prefills, decodes) = (log("prefill"), log("decode"));
+    let start = |args: &[&str], log: &Log| {
+        let file = std::fs::File::create(&log.0).unwrap();
+        Daemon::start_with(args, |command| {
+            command
+                .stderr(file)
+                .env("RUST_LOG", "kvroom=debug,kvroom_actors=debug");
+        })
+    };
+    let listen = ["--name", "prefill", "--node-listen", "tcp://127.0.0.1:0"];
+    let prefill = start(&listen, &prefills);
+    let decode = start(&["--name", "decode"], &decodes);
+    let peer = json!({"address": prefill.node_address()});
+    decode.post("/v1/peers", &peer).expect(201);
+    let trace = format!("00-{TRACE}-01");
+    let room = json!({"role": "receive", "id": 7, "from": ["prefill"], "traceparent": trace});
+    decode.post("/v1/rooms", &room).expect(201);
+    let send = json!({"role": "send", "id": 7});
+    prefill.post("/v1/rooms", &send).expect(201);
+    for daemon in [&decode, &prefill] {
+        let room = daemon.until("/v1/rooms/7", |answer| {
+            answer.json()["traceparent"] != Value::Null
+        });
+        let said = room.json()["traceparent"].as_str().unwrap().to_owned();
+        assert!(said.contains(TRACE), "{said}");
+    }
+    decode.delete("/v1/rooms/7").expect(202);
+    prefill.get("/v1/rooms/7?wait=30s").expect(200);
+    for log in [&prefills, &decodes] {
+        let ended = |line: &&str| line.contains("room ended") && line.contains(TRACE);
+        let start = std::time::Instant::now();
+        while std::fs::read_to_string(&log.0)
+            .unwrap()
+            .lines()
+            .find(ended)
+            .is_none()
+        {
+            assert!(
+                start.elapsed() < daemon::PATIENCE,
+                "{:?} does not have it",
+                log.0
+            );
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+/// A file that is removed when dropped.
+struct Log(PathBuf);
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
 fn the_same_request_again_shows_its_room_and_another_with_its_key_is_refused() {
     let daemon = Daemon::start(&[]);
     let send = json!({"role": "send", "id": 7, "tag": "a"});

@@ -260,6 +260,10 @@ fn more_requests_at_once_than_may_be_are_refused_by_the_limits_name_and_those_th
     assert!(why.contains("1 requests are being done"), "{why}");
     assert_eq!(refused.json()["limit"], "http.max_concurrent");
     assert_eq!(refused.header("retry-after"), Some("1"));
+    // To ask for a wait where there is none does not get around it.
+    daemon
+        .get("/v1/node?wait=1s")
+        .expect_problem(503, "limit-reached");
     assert_ne!(
         daemon.get("/livez").json()["code"],
         "limit-reached",

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Tasks::spawn("rooms keeper", …) ─▶ the task, with a Guard ── dropped: it has ended, or panicked ──▶ atomics
+//!                                        └ Turns::begin ─▶ Turn ── dropped: it waits for work again ─────▶ │
 //!                                                                       health reads them ◀──────────────┘
 //! ```
 //!
@@ -41,6 +42,8 @@ struct Task {
     end: AtomicU64,
     /// 0 while it is well; the milliseconds since when it is not, then 16 bits of the system's error.
     trouble: AtomicU64,
+    /// 0 while it waits for work; the milliseconds at which it took some up that is not done yet.
+    turn: AtomicU64,
 }
 
 /// It has done what it was for.
@@ -57,6 +60,8 @@ pub(crate) struct TaskSeen {
     pub(crate) over: Option<(Duration, bool)>,
     /// For how long the system has refused what it has to do, and the last error.
     pub(crate) failing: Option<(Duration, i32)>,
+    /// For how long it has been at one piece of work.
+    pub(crate) in_turn: Option<Duration>,
 }
 
 impl Tasks {
@@ -82,6 +87,24 @@ impl Tasks {
         })
     }
 
+    /// As [`Tasks::spawn`], for a task that says when it takes up work, and when that is done.
+    pub(crate) fn spawn_in_turns<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        name: &str,
+        without: Without,
+        task: impl FnOnce(Turns) -> F,
+    ) {
+        let guard = self.enter(name, without);
+        let task = task(Turns {
+            since: guard.since,
+            task: Arc::clone(&guard.task),
+        });
+        tokio::spawn(async move {
+            let _guard = guard;
+            task.await;
+        });
+    }
+
     /// Starts a task that may end, and must not panic.
     pub(crate) fn spawn_until_done(
         &self,
@@ -102,6 +125,7 @@ impl Tasks {
             without,
             end: AtomicU64::new(0),
             trouble: AtomicU64::new(0),
+            turn: AtomicU64::new(0),
         });
         self.0.list.send_modify(|all| all.push(Arc::clone(&task)));
         Guard {
@@ -119,14 +143,40 @@ impl Tasks {
             // Who sees the end sees what came before it: that it was told to.
             let end = task.end.load(Ordering::Acquire);
             let trouble = task.trouble.load(Ordering::Relaxed);
+            let turn = task.turn.load(Ordering::Relaxed);
             (end != DONE).then(|| TaskSeen {
                 name: task.name.clone(),
                 without: task.without,
                 over: (end != 0).then(|| (ago(end >> 1), end & 1 == 1)),
                 failing: (trouble != 0).then(|| (ago(trouble >> 16), (trouble & 0xffff) as i32)),
+                in_turn: (turn != 0 && end == 0).then(|| ago(turn)),
             })
         });
         there.collect()
+    }
+}
+
+/// With which a task says that it is at work.
+pub(crate) struct Turns {
+    since: Instant,
+    task: Arc<Task>,
+}
+
+impl Turns {
+    /// It is, from now on until what is returned is dropped.
+    pub(crate) fn begin(&self) -> Turn<'_> {
+        let now = millis(self.since).max(1);
+        self.task.turn.store(now, Ordering::Relaxed);
+        Turn(&self.task)
+    }
+}
+
+/// Work that is being done.
+pub(crate) struct Turn<'a>(&'a Task);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.turn.store(0, Ordering::Relaxed);
     }
 }
 
@@ -210,6 +260,40 @@ mod tests {
             ]
         );
         runs.abort();
+    }
+
+    #[tokio::test]
+    async fn a_task_that_is_at_work_is_known_to_be_and_since_when_until_it_is_done() {
+        let tasks = Tasks::new();
+        let (go, mut gone) = tokio::sync::mpsc::channel(1);
+        tasks.spawn_in_turns("keeper", Without::NotAlive, |turns| async move {
+            while gone.recv().await.is_some() {
+                let _turn = turns.begin();
+                // Until the next one comes.
+                gone.recv().await;
+            }
+        });
+        let at_work = || tasks.look()[0].in_turn;
+        for _ in 0..2 {
+            assert_eq!(at_work(), None);
+            go.send(()).await.unwrap();
+            while at_work().is_none() {
+                tokio::task::yield_now().await;
+            }
+            let before = at_work().unwrap();
+            while at_work().unwrap() < before + Duration::from_millis(2) {
+                std::hint::spin_loop();
+            }
+            go.send(()).await.unwrap();
+            while at_work().is_some() {
+                tokio::task::yield_now().await;
+            }
+        }
+        drop(go);
+        while over(&tasks).is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(at_work(), None);
     }
 
     #[test]

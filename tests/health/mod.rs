@@ -60,6 +60,15 @@ impl Wedges {
         Instant::now()
     }
 
+    /// Waits until that part stands still.
+    pub(crate) fn held(&self, part: &str) {
+        let (held, start) = (self.0.0.join(part).with_extension("held"), Instant::now());
+        while !held.exists() {
+            assert!(start.elapsed() < PATIENCE, "{part} does not stand still");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     pub(crate) fn remove(&self, part: &str) {
         std::fs::remove_file(self.0.0.join(part)).unwrap();
     }

@@ -172,8 +172,14 @@ fn wedge_of(part: &Part) -> Option<std::path::PathBuf> {
     Some(wedges()?.join(part.to_string().replace(' ', "-")))
 }
 
-/// A file with the word `panic` in it is taken away, and is a panic in place of a standstill.
+/// A file with the word `panic` in it is taken away, and is a panic in place of a standstill. That somebody
+/// stands still is told by a file `….held` beside it.
 fn stand_still(while_there: &std::path::Path) {
+    if !while_there.exists() {
+        return;
+    }
+    let held = while_there.with_extension("held");
+    let _ = std::fs::write(&held, "");
     while while_there.exists() {
         let word = std::fs::read_to_string(while_there).unwrap_or_default();
         if word.trim() == "panic" && std::fs::remove_file(while_there).is_ok() {
@@ -181,6 +187,7 @@ fn stand_still(while_there: &std::path::Path) {
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+    let _ = std::fs::remove_file(held);
 }
 
 /// This thread is this lane's, which may be told to stand still.

@@ -86,7 +86,11 @@ pub(crate) fn judge(seen: &Seen, bounds: Bounds) -> Vec<Finding> {
         .collect();
     found.push(judge_outcomes(&seen.parts));
     found.extend(seen.listeners.iter().map(judge_listener));
-    found.extend(seen.tasks.iter().map(judge_task));
+    found.extend(
+        seen.tasks
+            .iter()
+            .map(|task| judge_task(task, bounds.blocked_after)),
+    );
     let patience = bounds.canary.saturating_mul(PATIENCE);
     let pools = seen.pools.iter();
     found.extend(pools.map(|pool| judge_pool(pool, seen.ended, patience)));
@@ -164,9 +168,21 @@ fn judge_entrance(name: String, failing: Option<(Duration, i32)>) -> Finding {
     Finding::wrong(name, wrong)
 }
 
-/// A task of the daemon: it runs, or it is over, or the system refuses what it has to do.
-pub(crate) fn judge_task(task: &TaskSeen) -> Finding {
+/// A task of the daemon: it runs, or it is over, or is at one piece of work for longer than the bound, or the
+/// system refuses what it has to do.
+pub(crate) fn judge_task(task: &TaskSeen, bound: Duration) -> Finding {
     let Some((since, panicked)) = task.over else {
+        if let Some(since) = task.in_turn.filter(|since| *since >= bound) {
+            let wrong = Wrong {
+                since,
+                why: format!(
+                    "this task of the daemon has been at one piece of work for {since:.1?}"
+                ),
+                action: "what asks it waits: take a stack of the threads kvroom-http (gdb -p PID), then restart the \
+                         daemon",
+            };
+            return Finding::wrong(&task.name, wrong);
+        }
         return judge_entrance(task.name.clone(), task.failing);
     };
     let how = if panicked { "panicked" } else { "ended" };
@@ -445,24 +461,28 @@ mod tests {
     #[test]
     fn a_task_of_the_daemon_that_is_over_is_red_and_one_that_the_system_refuses_is_named_with_its_reason()
      {
-        let task = |over, failing| Seen {
+        let task = |over, failing, in_turn| Seen {
             tasks: vec![TaskSeen {
                 name: "http listener 127.0.0.1:7480".into(),
                 without: Without::NotAlive,
                 over,
                 failing,
+                in_turn,
             }],
             ..Seen::default()
         };
-        assert_eq!(red(&task(None, None)), []);
-        let over = red(&task(Some((SECOND, true)), Some((SECOND, 24))));
+        assert_eq!(red(&task(None, None, None)), []);
+        let over = red(&task(Some((SECOND, true)), Some((SECOND, 24)), None));
         assert_eq!(over[0].0, "http listener 127.0.0.1:7480");
         assert!(over[0].1.contains("panicked"), "{over:?}");
-        let over = red(&task(Some((SECOND, false)), None));
+        let over = red(&task(Some((SECOND, false)), None, None));
         assert!(over[0].1.contains("ended"), "{over:?}");
-        let failing = red(&task(None, Some((SECOND, 24))));
+        let failing = red(&task(None, Some((SECOND, 24)), None));
         assert_eq!(failing.len(), 1);
         assert!(failing[0].1.contains("open files"), "{failing:?}");
+        assert_eq!(red(&task(None, None, Some(SECOND))), [], "work takes time");
+        let stuck = red(&task(None, None, Some(2 * SECOND)));
+        assert!(stuck[0].1.contains("one piece of work for 2"), "{stuck:?}");
     }
 
     #[test]

@@ -84,7 +84,7 @@ fn watch(watching: Watching) {
                 failing: None,
                 ..task
             });
-            findings.extend(needed.map(|task| judge_task(&task)));
+            findings.extend(needed.map(|task| judge_task(&task, dead)));
         }
         let at_ms = now_ms();
         let live = Finished {

@@ -9,8 +9,12 @@
 use super::Problem;
 use serde_json::{Map, Value, json};
 use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Content, InfoBuilder, OpenApi, Ref, RefOr, ResponseBuilder};
 use utoipa::{PartialSchema, ToSchema};
+
+/// How who asks is known.
+const TOKEN: &str = "token";
 
 /// What any route may answer.
 const ALL: &[(&str, &str)] = &[
@@ -53,6 +57,17 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
         ))
         .build();
     let components = document.components.get_or_insert_with(Default::default);
+    let token = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some(
+            "The token of `http.token_file`, if the daemon has one.",
+        ));
+    components.add_security_scheme(TOKEN, SecurityScheme::Http(token.build()));
+    // Without a token whoever reaches it may ask.
+    document.security = Some(vec![
+        SecurityRequirement::default(),
+        SecurityRequirement::new(TOKEN, Vec::<String>::new()),
+    ]);
     let name = Problem::name().into_owned();
     components.schemas.insert(name, Problem::schema());
     for item in document.paths.paths.values_mut() {

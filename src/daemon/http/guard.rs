@@ -6,12 +6,12 @@
 //!
 //! Rules: a token is compared in constant time and never written to a log; probes (`/livez`,
 //! `/readyz`) pass without a token and without counting, so that overload is not taken for a wedge;
-//! a request that waits by its own wish (`?wait=`) has the time that it asked for on top, and counts as
-//! a connection only.
+//! a request that waits by its own wish (`?wait=`, where the route has that) has the time that it may ask for
+//! on top, and counts as a connection only.
 
 use super::Problem;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
@@ -24,6 +24,12 @@ use tokio::sync::Semaphore;
 const OPEN: &[&str] = &["/", "/livez", "/readyz", "/openapi.json"];
 /// Do not count, and are never refused for load.
 const PROBES: &[&str] = &["/livez", "/readyz"];
+
+/// Take `?wait=`.
+const WAITING: &[(Method, &str)] = &[
+    (Method::GET, "/v1/rooms/{id}"),
+    (Method::DELETE, "/v1/pools/{id}"),
+];
 
 /// What requests are checked against.
 pub(super) struct Guard {
@@ -114,7 +120,7 @@ pub(super) async fn admit(
     if guard.rate.as_ref().is_some_and(|rate| !rate.take()) {
         return too_many().into_response();
     }
-    let waits = waits(request.uri().query());
+    let waits = waits(&request);
     let permit = if waits {
         None
     } else {
@@ -207,8 +213,15 @@ fn is_local(host: &[u8]) -> bool {
         || bare.parse::<std::net::IpAddr>().is_ok()
 }
 
-fn waits(query: Option<&str>) -> bool {
-    query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("wait=")))
+/// Whether it is one of a route that waits, and asks for it.
+fn waits(request: &Request) -> bool {
+    let route = request.extensions().get::<MatchedPath>();
+    let route = (request.method(), route.map_or("", MatchedPath::as_str));
+    let may = WAITING
+        .iter()
+        .any(|(method, path)| route == (method, *path));
+    let query = request.uri().query().unwrap_or_default();
+    may && query.split('&').any(|pair| pair.starts_with("wait="))
 }
 
 fn unauthorized(detail: &str) -> Problem {

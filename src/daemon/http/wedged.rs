@@ -110,6 +110,20 @@ impl Routes {
         self.ask(Method::POST, "/v1/batch", Some(body)).await
     }
 
+    /// Waits until a probe has this status, and gives the checks that fail.
+    async fn red(&self, path: &str, wanted: u16) -> Vec<Value> {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let (status, report) = self.get(path).await;
+            if status == wanted {
+                let checks = report["checks"].as_array().unwrap().iter();
+                return checks.filter(|c| c["ok"] == false).cloned().collect();
+            }
+            assert!(Instant::now() < until, "{path} is {status}: {report}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     async fn end(self) {
         assert!(self.app.node().shutdown().await.drained);
     }
@@ -274,20 +288,9 @@ async fn an_abort_of_many_counts_the_rooms_of_shards_that_answer_and_names_the_o
 #[tokio::test(flavor = "multi_thread")]
 async fn a_keeper_that_has_died_makes_the_daemon_not_ready_and_not_alive_by_its_name() {
     let daemon = Routes::new().await;
-    let until = Instant::now() + Duration::from_secs(30);
-    let red = async |path: &str, wanted: u16| {
-        loop {
-            let (status, report) = daemon.get(path).await;
-            if status == wanted {
-                let checks = report["checks"].as_array().unwrap().iter();
-                let red = checks.filter(|check| check["ok"] == false);
-                return red.cloned().collect::<Vec<_>>();
-            }
-            assert!(Instant::now() < until, "{path} is {status}: {report}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    assert!(red("/readyz", 200).await.is_empty() && red("/livez", 200).await.is_empty());
+    assert!(
+        daemon.red("/readyz", 200).await.is_empty() && daemon.red("/livez", 200).await.is_empty()
+    );
     let (_, report) = daemon.get("/readyz").await;
     let checks = report["checks"].as_array().unwrap();
     for task in [
@@ -304,7 +307,7 @@ async fn a_keeper_that_has_died_makes_the_daemon_not_ready_and_not_alive_by_its_
     }
     daemon.app.rooms().panic().await;
     for path in ["/livez", "/readyz"] {
-        let red = red(path, 503).await;
+        let red = daemon.red(path, 503).await;
         assert_eq!(red[0]["name"], "rooms keeper", "{path}: {red:?}");
         let (why, action) = (&red[0]["why"], &red[0]["do"]);
         assert!(why.as_str().unwrap().contains("panicked"), "{why}");
@@ -318,7 +321,28 @@ async fn a_keeper_that_has_died_makes_the_daemon_not_ready_and_not_alive_by_its_
     );
     // On purpose is not red: nothing but the stop is.
     daemon.app.health().stop().await;
-    assert!(red("/livez", 200).await.is_empty());
+    assert!(daemon.red("/livez", 200).await.is_empty());
+    daemon.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keeper_that_stands_still_makes_the_daemon_not_ready_then_not_alive_until_it_goes_on() {
+    let daemon = Routes::new().await;
+    assert!(daemon.red("/readyz", 200).await.is_empty());
+    let (go_on, until) = mpsc::channel();
+    daemon.app.rooms().stand(until).await;
+    for path in ["/readyz", "/livez"] {
+        let red = daemon.red(path, 503).await;
+        assert_eq!(red[0]["name"], "rooms keeper", "{path}: {red:?}");
+        let why = red[0]["why"].as_str().unwrap();
+        assert!(why.contains("at one piece of work for"), "{why}");
+    }
+    drop(go_on);
+    for path in ["/readyz", "/livez"] {
+        assert!(daemon.red(path, 200).await.is_empty());
+    }
+    assert_eq!(daemon.send(1).await.0, 201);
+    daemon.app.health().stop().await;
     daemon.end().await;
 }
 

@@ -14,13 +14,14 @@ use super::memory::{self, Opened};
 use super::shape::{PoolSpec, PoolView};
 use super::{PoolsOptions, Snapshot, unknown};
 use crate::daemon::http::Problem;
+use crate::daemon::tasks::Turns;
 use axum::http::StatusCode;
 use kvroom::{Node, Pool, PoolChangeError, Which};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 
 /// How often pools are looked at that are on their way out.
@@ -72,12 +73,23 @@ struct Keeper {
     watched: HashMap<String, AbortHandle>,
 }
 
+/// What a turn is for.
+enum Work {
+    Ask(Ask),
+    Opened(Result<(String, Result<Opened, Problem>), JoinError>),
+    Left(Result<(String, usize), JoinError>),
+    OwnerDied,
+    Look,
+    LookAgain,
+}
+
 /// Keeps the table until nobody can ask any more.
 pub(super) async fn run(
     node: Node,
     options: PoolsOptions,
     mut inbox: mpsc::Receiver<Ask>,
     publish: watch::Sender<Arc<Snapshot>>,
+    turns: Turns,
 ) {
     let mut keeper = Keeper {
         node,
@@ -95,26 +107,28 @@ pub(super) async fn run(
     soon.set_missed_tick_behavior(MissedTickBehavior::Delay);
     now_and_then.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
+        let work = tokio::select! {
             ask = inbox.recv() => match ask {
-                Some(ask) => keeper.asked(ask),
+                Some(ask) => Work::Ask(ask),
                 None => return,
             },
-            Some(opened) = keeper.openings.join_next() => {
-                if let Ok((name, opened)) = opened {
-                    keeper.opened(&name, opened);
-                }
+            Some(opened) = keeper.openings.join_next() => Work::Opened(opened),
+            Some(left) = keeper.leavings.join_next() => Work::Left(left),
+            Some(_) = keeper.owners.join_next() => Work::OwnerDied,
+            _ = soon.tick(), if keeper.entries.iter().any(|e| e.stage() != Stage::Serving) => Work::Look,
+            _ = now_and_then.tick() => Work::LookAgain,
+        };
+        let _turn = turns.begin();
+        match work {
+            Work::Ask(ask) => keeper.asked(ask),
+            Work::Opened(Ok((name, opened))) => keeper.opened(&name, opened),
+            Work::Left(Ok((name, aborted))) => keeper.left(&name, aborted),
+            Work::Opened(Err(e)) | Work::Left(Err(e)) => {
+                tracing::error!("a task of the pools failed: {e}");
             }
-            Some(left) = keeper.leavings.join_next() => {
-                if let Ok((name, aborted)) = left {
-                    keeper.left(&name, aborted);
-                }
-            }
-            Some(_) = keeper.owners.join_next() => keeper.look_at_owners(),
-            _ = soon.tick(), if keeper.entries.iter().any(|e| e.stage() != Stage::Serving) => {
-                keeper.look();
-            }
-            _ = now_and_then.tick() => {
+            Work::OwnerDied => keeper.look_at_owners(),
+            Work::Look => keeper.look(),
+            Work::LookAgain => {
                 keeper.look_at_owners();
                 keeper.look_again();
             }

@@ -78,8 +78,8 @@ impl Pools {
     pub(crate) fn start_with(node: Node, options: PoolsOptions, tasks: &Tasks) -> Pools {
         let (asks, inbox) = mpsc::channel(ASKS);
         let (publish, snapshot) = watch::channel(Arc::default());
-        let keeper = keeper::run(node, options, inbox, publish);
-        tasks.spawn(KEEPER, Without::NotAlive, keeper);
+        let keeper = |turns| keeper::run(node, options, inbox, publish, turns);
+        tasks.spawn_in_turns(KEEPER, Without::NotAlive, keeper);
         Pools { asks, snapshot }
     }
 

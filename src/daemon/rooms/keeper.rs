@@ -21,6 +21,7 @@ use crate::daemon::config::Retention;
 use crate::daemon::http::Problem;
 use crate::daemon::pools::Pools;
 use crate::daemon::status::StatusPage;
+use crate::daemon::tasks::Turns;
 use kvroom::{
     Chunk, FinishProblem, Landed, LeaseError, Node, Outcome, Pool, Proof, RoomKey, SendRoom,
 };
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 /// How often old rooms are forgotten, if nothing happens meanwhile.
@@ -79,6 +80,9 @@ pub(super) enum Ask {
     /// A defect.
     #[cfg(test)]
     Panic,
+    /// Another one.
+    #[cfg(test)]
+    Stand(std::sync::mpsc::Receiver<()>),
 }
 
 /// Rooms that are not forgotten, by state and role.
@@ -88,6 +92,14 @@ enum Posted {
     Started(Vec<(u64, Result<Handle, Refused>)>),
     Ended(u64, Outcome),
     Released(u64, Vec<Proof>, Landed),
+}
+
+/// What a turn is for.
+enum Work {
+    Ask(Ask),
+    Posted(Result<Posted, JoinError>),
+    Sweep,
+    Refresh,
 }
 
 /// The task's state.
@@ -116,22 +128,27 @@ impl Keeper {
     }
 
     /// Runs until nobody can ask any more.
-    pub(super) async fn run(mut self, mut asks: mpsc::Receiver<Ask>) {
+    pub(super) async fn run(mut self, mut asks: mpsc::Receiver<Ask>, turns: Turns) {
         let mut sweep = tokio::time::interval(SWEEP);
         let mut refresh = tokio::time::interval(REFRESH);
         refresh.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            tokio::select! {
+            let work = tokio::select! {
                 ask = asks.recv() => match ask {
-                    Some(ask) => self.ask(ask),
+                    Some(ask) => Work::Ask(ask),
                     None => return,
                 },
-                Some(posted) = self.tasks.join_next() => match posted {
-                    Ok(posted) => self.posted(posted),
-                    Err(e) => tracing::error!("a task of the rooms failed: {e}"),
-                },
-                _ = sweep.tick() => self.table.forget(Instant::now()),
-                _ = refresh.tick() => self.table.tell_all(),
+                Some(posted) = self.tasks.join_next() => Work::Posted(posted),
+                _ = sweep.tick() => Work::Sweep,
+                _ = refresh.tick() => Work::Refresh,
+            };
+            let _turn = turns.begin();
+            match work {
+                Work::Ask(ask) => self.ask(ask),
+                Work::Posted(Ok(posted)) => self.posted(posted),
+                Work::Posted(Err(e)) => tracing::error!("a task of the rooms failed: {e}"),
+                Work::Sweep => self.table.forget(Instant::now()),
+                Work::Refresh => self.table.tell_all(),
             }
         }
     }
@@ -159,6 +176,8 @@ impl Keeper {
             }
             #[cfg(test)]
             Ask::Panic => panic!("planted"),
+            #[cfg(test)]
+            Ask::Stand(until) => drop(until.recv()),
             Ask::Look(which, _)
             | Ask::Abort(which, ..)
             | Ask::Push(which, ..)
@@ -201,7 +220,7 @@ impl Keeper {
             }
             Ask::Start(_) | Ask::List(..) | Ask::Count(_) | Ask::Met(_) => {}
             #[cfg(test)]
-            Ask::Panic => {}
+            Ask::Panic | Ask::Stand(_) => {}
         }
     }
 
@@ -473,7 +492,7 @@ fn refuse(ask: Ask, problem: Problem) {
         Ask::Finish(.., reply) => drop(reply.send(Err(problem))),
         Ask::Start(_) | Ask::List(..) | Ask::Count(_) | Ask::Met(_) => {}
         #[cfg(test)]
-        Ask::Panic => {}
+        Ask::Panic | Ask::Stand(_) => {}
     }
 }
 

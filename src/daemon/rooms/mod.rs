@@ -62,7 +62,8 @@ impl Rooms {
     ) -> Rooms {
         let (asks, queue) = mpsc::channel(QUEUE);
         let keeper = Keeper::new(node.clone(), pools, &config.retention, page);
-        tasks.spawn(KEEPER, Without::NotAlive, keeper.run(queue));
+        let keeping = |turns| keeper.run(queue, turns);
+        tasks.spawn_in_turns(KEEPER, Without::NotAlive, keeping);
         Rooms { asks, node }
     }
 
@@ -79,6 +80,12 @@ impl Rooms {
     #[cfg(test)]
     pub(crate) async fn panic(&self) {
         let _ = self.asks.send(Ask::Panic).await;
+    }
+
+    /// Has the task stand still until the other end is dropped.
+    #[cfg(test)]
+    pub(crate) async fn stand(&self, until: std::sync::mpsc::Receiver<()>) {
+        let _ = self.asks.send(Ask::Stand(until)).await;
     }
 
     /// Starts rooms; each answer says whether the room is new.
