@@ -55,7 +55,9 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        let name = self.0.file_name().unwrap().to_string_lossy();
         let _ = std::fs::remove_file(&self.0);
+        daemon::remove_all(&format!("{name}.kvroom"));
     }
 }
 

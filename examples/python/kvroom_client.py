@@ -274,6 +274,13 @@ class Daemon:
         return self
 
     def __exit__(self, *_):
+        # What the daemon made in /dev/shm goes with its pools. One that ends with pools keeps their
+        # memory, for the next life of it.
+        try:
+            for pool in self.client.request("GET", "/v1/pools")[1]["pools"]:
+                self.client.retire_pool(pool["name"], abort=True)
+        except (OSError, Problem):
+            pass
         self.child.terminate()
         try:
             self.child.wait(timeout=30)

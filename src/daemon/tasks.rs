@@ -274,25 +274,24 @@ mod tests {
             }
         });
         let at_work = || tasks.look()[0].in_turn;
+        let until = async |is: &dyn Fn() -> bool| {
+            let start = Instant::now();
+            while !is() {
+                assert!(start.elapsed() < Duration::from_secs(10), "{:?}", at_work());
+                tokio::task::yield_now().await;
+            }
+        };
         for _ in 0..2 {
             assert_eq!(at_work(), None);
             go.send(()).await.unwrap();
-            while at_work().is_none() {
-                tokio::task::yield_now().await;
-            }
+            until(&|| at_work().is_some()).await;
             let before = at_work().unwrap();
-            while at_work().unwrap() < before + Duration::from_millis(2) {
-                std::hint::spin_loop();
-            }
+            until(&|| at_work().unwrap() > before).await;
             go.send(()).await.unwrap();
-            while at_work().is_some() {
-                tokio::task::yield_now().await;
-            }
+            until(&|| at_work().is_none()).await;
         }
         drop(go);
-        while over(&tasks).is_empty() {
-            tokio::task::yield_now().await;
-        }
+        until(&|| !over(&tasks).is_empty()).await;
         assert_eq!(at_work(), None);
     }
 

@@ -1,6 +1,8 @@
 // A real daemon in a process of its own, for tests of the page. KVROOM_BIN names the program.
 
 import { spawn } from "node:child_process";
+import { readdirSync, rmSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 
 export const KVROOM = process.env.KVROOM_BIN;
@@ -61,6 +63,14 @@ export async function pair(name) {
   await pool(prefill, files[0]);
   await pool(decode, files[1]);
   return { prefill, decode, files };
+}
+
+/** Removes a pool's file, and what its daemon had beside it. */
+export function forget(file) {
+  const folder = dirname(file);
+  for (const name of readdirSync(folder)) {
+    if (name === basename(file) || name.startsWith(`${basename(file)}.kvroom`)) rmSync(join(folder, name), { force: true });
+  }
 }
 
 export const receive = (id, pages, more) => ({ role: "receive", id, from: ["prefill"], pages: [{ pool: "kv", pages }], ...more });

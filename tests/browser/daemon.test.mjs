@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { launch, open } from "./browser.mjs";
-import { Daemon, pair, pool, receive, transfer } from "./daemon.mjs";
+import { Daemon, forget, pair, pool, receive, transfer } from "./daemon.mjs";
 import { has, region, tile, until } from "./waits.mjs";
 
 let browser;
@@ -24,7 +24,7 @@ async function watching(use, about) {
   } finally {
     await context.close();
     await Promise.all([nodes.decode.kill(), nodes.prefill.kill()]);
-    for (const file of nodes.files) rmSync(file, { force: true });
+    for (const file of nodes.files) forget(file);
   }
 }
 
@@ -58,8 +58,7 @@ test("a check of a daemon that fails is shown with how long it has failed", asyn
   } finally {
     await context.close();
     await Promise.all([daemon.kill(), other.kill()]);
-    rmSync(path, { force: true });
-    rmSync(`${path}-other`, { force: true });
+    for (const file of [path, `${path}-other`]) forget(file);
   }
 });
 

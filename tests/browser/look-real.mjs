@@ -1,7 +1,7 @@
 // Screenshots of the page on real daemons that move pages all the while: KVROOM_BIN=… node look-real.mjs FOLDER
-import { mkdirSync, rmSync } from "node:fs";
+import { mkdirSync } from "node:fs";
 import { launch, open } from "./browser.mjs";
-import { pair, receive, transfer } from "./daemon.mjs";
+import { forget, pair, receive, transfer } from "./daemon.mjs";
 
 const [folder = "screenshots"] = process.argv.slice(2);
 const seconds = Number(process.env.SECONDS ?? 14);
@@ -24,4 +24,4 @@ for (const { name, page, errors } of pages) {
 }
 await browser.close();
 await Promise.all([nodes.decode.kill(), nodes.prefill.kill()]);
-for (const file of nodes.files) rmSync(file, { force: true });
+for (const file of nodes.files) forget(file);

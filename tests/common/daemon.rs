@@ -187,6 +187,24 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // A name that is this process's alone: what it made for its pools is nobody else's.
+        let name = self.ready["name"].as_str().unwrap_or_default();
+        if name.contains(&std::process::id().to_string()) {
+            remove_all(&format!("kvroom:{name}:"));
+        }
+    }
+}
+
+/// Removes what begins with this in `/dev/shm`.
+pub(crate) fn remove_all(prefix: &str) {
+    for entry in std::fs::read_dir("/dev/shm")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        if entry.file_name().to_string_lossy().starts_with(prefix) {
+            let _ = std::fs::remove_file(entry.path());
+        }
     }
 }
 
