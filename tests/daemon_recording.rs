@@ -8,7 +8,7 @@
 #[path = "common/daemon.rs"]
 mod daemon;
 
-use daemon::{Answer, Daemon, PATIENCE};
+use daemon::{Answer, Daemon, Left, PATIENCE};
 use kvroom::record::{Part, What};
 use kvroom::recording::{self, Recording};
 use serde_json::{Value, json};
@@ -365,6 +365,7 @@ fn a_room_that_passes_its_drain_deadline_writes_a_dump_that_shows_what_it_waits_
     let (folder, wedges) = (Folder::new(), Folder::new());
     let pid = std::process::id();
     let (prefill_name, decode_name) = (format!("prefill-{pid}"), format!("decode-{pid}"));
+    let _left = (Left(&prefill_name), Left(&decode_name));
     let dump_dir = ["--recorder-dump-dir", folder.text()];
     let prefill = Daemon::start_with(&dump_dir, |command| {
         command.args(["--health-canary", "false", "--name", &prefill_name]);

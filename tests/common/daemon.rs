@@ -187,11 +187,15 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // A name that is this process's alone: what it made for its pools is nobody else's.
-        let name = self.ready["name"].as_str().unwrap_or_default();
-        if name.contains(&std::process::id().to_string()) {
-            remove_all(&format!("kvroom:{name}:"));
-        }
+    }
+}
+
+/// What daemons of this name, which is the test's alone, leave for their next life: removed when dropped.
+pub(crate) struct Left<'a>(pub(crate) &'a str);
+
+impl Drop for Left<'_> {
+    fn drop(&mut self) {
+        remove_all(&format!("kvroom:{}:", self.0));
     }
 }
 

@@ -1,0 +1,327 @@
+//! Copies of sending rooms: a job is recorded, then built with its ticket and handed to whoever copies; it comes back
+//! by its ticket, whatever became of it. And sums, which are read over what a closed gate protects.
+
+use super::{Inbound, Shard};
+use crate::copy::actor::LaneWork;
+use crate::copy::job::{Job, Place};
+use crate::copy::sum::{SumJob, SumReply, SumSection};
+use crate::fabric::PeerRoute;
+use crate::fabric::local::LocalRoute;
+use crate::fabric::shm::Way;
+use crate::fabric::tcp::{NewJob, TcpRoute};
+use crate::ids::{ChunkNo, LegNo, LifeId, PeerRef};
+use crate::memory::{JobBack, JobId, Lease, Target, Ticket, TicketSink, Withdrawn, Witness};
+use crate::peer::message::Body;
+use crate::room::event::{JobEnd, JobSpec};
+use crate::runtime::queue;
+use crate::supervisor::attached::{AttachedRole, Gate, RealInput};
+use crate::supervisor::custody::Held;
+use crate::supervisor::io::Input;
+use kvroom_kernels::coverage::Rect;
+use std::sync::Arc;
+
+/// How a job's bytes go.
+pub(in crate::supervisor) enum Road {
+    /// A lane of this node, or the shard itself, copies them.
+    Copy(Way),
+    /// Over sockets.
+    Tcp(TcpRoute),
+}
+
+impl Shard {
+    pub(super) fn post(&mut self, life: LifeId, leg: LegNo, job: u32, spec: JobSpec) {
+        let all = self.lanes.len().max(1);
+        let next = self.next_lane % all;
+        self.next_lane = self.next_lane.wrapping_add(1);
+        let held = match &spec {
+            JobSpec::Pages { chunk, .. } => Held::Chunk(*chunk),
+            JobSpec::Aux => Held::Aux,
+        };
+        let id = JobId {
+            life,
+            leg,
+            job: job_code(job, held),
+        };
+        let built = self.build(id, held, &spec);
+        let only = built.as_ref().and_then(|(_, job, _)| job.lane);
+        let lane = only.map_or(next, usize::from);
+        self.record_job(id, job, lane, built.as_ref());
+        match (built, self.lanes.get(next)) {
+            (Some((Road::Copy(way), job, true)), _) => {
+                let meter = job.meter;
+                let job = Job::over(job.ticket, way, job.layout, job.place, job.checksum);
+                let job = job.metered(meter);
+                if let Some(back) = self.small.copy(job, &self.node.stats) {
+                    let over = self.job_over(back);
+                    self.follow_up.push_back(over);
+                }
+            }
+            // Bounded by `Limits::jobs_per_lane`: a slot is taken before a chunk is pushed, and no lane
+            // gets more than one part of it.
+            (Some((Road::Copy(way), job, _)), Some(_)) => {
+                let (class, meter) = (job.class, job.meter);
+                let job = Job::over(job.ticket, way, job.layout, job.place, job.checksum);
+                let job = job.metered(meter);
+                let most = if only.is_some() { 1 } else { all };
+                for (i, part) in job.split(most).into_iter().enumerate() {
+                    let at = (lane + i) % all;
+                    let part = match self.node.stats.lanes.get(at) {
+                        Some(queue) => part.queued(queue::Place::take(queue)),
+                        None => part,
+                    };
+                    self.to_lane(at, LaneWork::Copy(class, Box::new(part)));
+                }
+            }
+            (Some((Road::Tcp(route), job, _)), _) => route.post(job),
+            _ => {
+                // Nothing was posted; the debt that was recorded for it is paid by a ticket that
+                // never went anywhere.
+                let end = JobEnd::Errored("the job could not be built".into());
+                self.job_failed_to_start(id, held, end);
+            }
+        }
+    }
+
+    /// The job, its way, and whether it is copied here and now.
+    pub(super) fn build(
+        &mut self,
+        id: JobId,
+        held: Held,
+        spec: &JobSpec,
+    ) -> Option<(Road, NewJob, bool)> {
+        let l = self.core.life_mut(id.life)?;
+        let record = l.legs().get(usize::from(id.leg.0))?;
+        let (peer, gate, checksum) = (record.peer, record.gate, record.checksum);
+        let number = record.claim?.id.number;
+        let class = l.attached().class;
+        let AttachedRole::Sender { cancel, lane, .. } = &l.attached().role else {
+            return None;
+        };
+        let (cancel, lane) = (cancel.clone(), *lane);
+        let Lease::Read(lease) = &l.custody().lease(held)?.lease else {
+            return None;
+        };
+        let (view, pages) = (lease.source_view(), lease.arc_pages());
+        let layout = Arc::clone(lease.pool().layout());
+        let place = match spec {
+            JobSpec::Pages {
+                section,
+                layers,
+                from,
+                to,
+                pages: n,
+                ..
+            } => Place {
+                section: *section,
+                layers: layers.clone(),
+                pages,
+                from: *from as usize..(*from + *n) as usize,
+                to: *to as usize..(*to + *n) as usize,
+            },
+            JobSpec::Aux => Place {
+                section: Rect::AUX,
+                layers: 0..layout.layers,
+                pages,
+                from: 0..1,
+                to: 0..1,
+            },
+        };
+        let link = self.peers.get(&peer)?;
+        let meter = Some(Arc::clone(&link.meter));
+        let road = match link.route.as_ref()? {
+            PeerRoute::Local(gates) => {
+                Road::Copy(Way::Local(LocalRoute::new(Arc::clone(gates), gate, number)))
+            }
+            PeerRoute::Shm(_) => {
+                Road::Copy(Way::Shm(Arc::clone(self.places.get(&(peer, number))?)))
+            }
+            PeerRoute::Tcp(route) => Road::Tcp(route.clone()),
+        };
+        let cells = place.from.len() as u64 * place.layers.len() as u64;
+        let bytes = cells.saturating_mul(layout.page_bytes);
+        l.attached_mut().moved_on(id.leg).posted += bytes;
+        let copies = matches!(road, Road::Copy(_)) && lane.is_none();
+        let here = copies && self.small.takes(bytes, checksum);
+        let sink = if here {
+            self.small.sink()
+        } else {
+            if let AttachedRole::Sender { posted, .. } = &mut l.attached_mut().role {
+                *posted = true;
+            }
+            Arc::clone(&self.sink) as Arc<dyn TicketSink>
+        };
+        let job = NewJob {
+            ticket: Ticket::new(id, view, cancel, sink),
+            class,
+            layout,
+            place,
+            claim: number,
+            gate,
+            checksum,
+            meter,
+            queued: None,
+            lane,
+        };
+        Some((road, job, here))
+    }
+
+    pub(super) fn job_failed_to_start(&mut self, id: JobId, held: Held, end: JobEnd) {
+        let (code, _) = job_parts(id.job);
+        let witness = Witness::NeverSubmitted(Withdrawn::unnumbered());
+        let input = Input::JobOver {
+            life: id.life,
+            leg: id.leg,
+            job: code,
+            carried: held,
+            rest: 0,
+            end,
+            witness,
+        };
+        self.follow_up.push_back(input);
+    }
+
+    pub(super) fn job_over(&mut self, back: JobBack) -> RealInput {
+        let JobBack {
+            id,
+            facts,
+            finished,
+            witness,
+        } = back;
+        let (job, held) = job_parts(id.job);
+        let end = if let Some(text) = facts.errored {
+            JobEnd::Errored(text)
+        } else if facts.refused_pieces > 0 {
+            self.node.stats.add(&self.node.stats.refused_jobs);
+            JobEnd::Refused
+        } else if finished {
+            JobEnd::Landed {
+                checksum: facts.checksum,
+            }
+        } else {
+            JobEnd::Cancelled
+        };
+        if let Some(attached) = self.core.attached(id.life) {
+            attached.moved_on(id.leg).written += facts.landed_bytes;
+        }
+        let rest = facts.landed_bytes - facts.told_bytes.min(facts.landed_bytes);
+        Input::JobOver {
+            life: id.life,
+            leg: id.leg,
+            job,
+            carried: held,
+            rest,
+            end,
+            witness: Witness::Job(witness),
+        }
+    }
+
+    pub(super) fn cancel_jobs(&mut self, life: LifeId) {
+        let Some(l) = self.core.life(life) else {
+            return;
+        };
+        let mut routes: Vec<TcpRoute> = Vec::new();
+        for leg in l.legs() {
+            let route = self.peers.get(&leg.peer).and_then(|p| p.route.as_ref());
+            if let Some(PeerRoute::Tcp(route)) = route {
+                routes.push(route.clone());
+            }
+        }
+        if let AttachedRole::Sender { cancel, posted, .. } = &l.attached().role {
+            cancel.cancel();
+            if *posted {
+                for lane in 0..self.lanes.len() {
+                    self.to_lane(lane, LaneWork::Cancel(life));
+                }
+                for route in routes {
+                    route.cancel(life);
+                }
+            }
+        }
+    }
+
+    /// What a peer of another process says that it wrote counts as far as this node's own lanes
+    /// have marked it.
+    pub(super) fn with_own_account(&self, peer: PeerRef, body: Body) -> Body {
+        let route = self.peers.get(&peer).and_then(|p| p.route.as_ref());
+        let Some(PeerRoute::Tcp(_)) = route else {
+            return body;
+        };
+        match body {
+            Body::Complete {
+                tag,
+                total,
+                coverage,
+                checksum,
+            } => {
+                let marked = self
+                    .core
+                    .offered(peer, tag.id.number)
+                    .and_then(|(life, leg)| match &self.core.life(life)?.attached().role {
+                        AttachedRole::Receiver { gates, .. } => gates.get(usize::from(leg.0)),
+                        AttachedRole::Sender { .. } => None,
+                    })
+                    .and_then(|gate| match gate {
+                        Gate::Open(open) => Some(open.target()),
+                        _ => None,
+                    })
+                    .filter(|target| !target.has_all(&coverage))
+                    .map(Target::marked);
+                Body::Complete {
+                    tag,
+                    total,
+                    coverage: marked.unwrap_or(coverage),
+                    checksum,
+                }
+            }
+            body => body,
+        }
+    }
+
+    pub(super) fn sum(&mut self, life: LifeId) {
+        let Some(l) = self.core.life_mut(life) else {
+            return;
+        };
+        let mut sections = Vec::new();
+        for (held, lent) in l.leases_mut() {
+            let Lease::Write(lease) = &mut lent.lease else {
+                continue;
+            };
+            let section = match held {
+                Held::Section(i) => i,
+                Held::Aux => Rect::AUX,
+                Held::Chunk(_) => continue,
+            };
+            let (view, pages) = (lease.sum_view(), lease.arc_pages());
+            sections.push(SumSection {
+                section,
+                view,
+                pages,
+            });
+        }
+        let inbox = self.inbox.clone();
+        let reply = SumReply::new(move |sum| {
+            // A sum that was lost with its lane cannot agree with anything.
+            let sum = sum.unwrap_or(0x6e6f_2073_756d_2121);
+            let _ = inbox.put(Inbound::Core(Input::Summed { life, sum }));
+        });
+        let lane = life.0 as usize % self.lanes.len().max(1);
+        self.to_lane(lane, LaneWork::Sum(SumJob::new(sections, reply)));
+    }
+}
+
+/// A job's number and what it carries, in the one word that its ticket keeps.
+pub(super) fn job_code(job: u32, held: Held) -> u64 {
+    let held = match held {
+        Held::Chunk(ChunkNo(no)) => u64::from(no),
+        Held::Aux | Held::Section(_) => u64::from(u32::MAX),
+    };
+    u64::from(job) | held << 32
+}
+
+pub(super) fn job_parts(code: u64) -> (u32, Held) {
+    let held = match (code >> 32) as u32 {
+        u32::MAX => Held::Aux,
+        no => Held::Chunk(ChunkNo(no)),
+    };
+    (code as u32, held)
+}
