@@ -17,6 +17,8 @@ mod error;
 mod pages;
 mod slices;
 mod sum;
+#[cfg(test)]
+mod tests;
 
 pub use error::{JobError, Memory};
 pub use pages::{Gather, PageCopy, Scatter, Strides, gather_pages, scatter_pages};

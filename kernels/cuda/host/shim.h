@@ -25,6 +25,8 @@ using std::min;
 
 namespace host {
 
+constexpr unsigned long long REPEAT = (1ull << 33) + 4096;
+
 enum Mark : unsigned char { READ = 1, WRITE = 2, ADD = 4 };
 
 struct Fault {
@@ -39,14 +41,16 @@ struct Arena {
   void blame(const char* what, unsigned long long at) {
     if (fault.count++ == 0) fault.what = what, fault.at = at;
   }
-  // Whether all of [at, at + size) exists, is aligned and has the mark; says what is wrong if not.
-  bool allows(unsigned long long at, unsigned long long size, Mark mark, const char* what) {
+  // The bytes at [at, at + size), if they exist, are aligned and have the mark; says what is wrong if not.
+  unsigned char* find(unsigned long long at, unsigned long long size, Mark mark, const char* what) {
     if (at % size != 0) blame("misaligned access", at);
-    if (at > bytes.size() || size > bytes.size() - at) return blame("outside of all memory", at), false;
+    at %= REPEAT;
+    if (at > bytes.size() || size > bytes.size() - at) return blame("outside of all memory", at), nullptr;
     for (unsigned long long i = at; i < at + size; i++) {
-      if (!(marks[i] & mark)) return blame(what, i), false;
+      if (!(marks[i] & mark)) return blame(what, i), nullptr;
+      if (mark == WRITE && writes[i]++ != 0) blame("byte written twice", i);
     }
-    return true;
+    return &bytes[at];
   }
 };
 inline Arena arena;
@@ -84,25 +88,22 @@ inline host::Index threadIdx, blockIdx, blockDim, gridDim;
 template <typename T>
 T load(unsigned long long at) {
   T value{};
-  if (host::arena.allows(at, sizeof(T), host::READ, "read of a byte that is not named")) {
-    std::memcpy(&value, &host::arena.bytes[at], sizeof(T));
-  }
+  const auto* from = host::arena.find(at, sizeof(T), host::READ, "read of a byte that is not named");
+  if (from != nullptr) std::memcpy(&value, from, sizeof(T));
   return value;
 }
 template <typename T>
 void store(unsigned long long at, T value) {
-  if (!host::arena.allows(at, sizeof(T), host::WRITE, "write to a byte that is not named")) return;
-  for (unsigned long long i = at; i < at + sizeof(T); i++) {
-    if (host::arena.writes[i]++ != 0) host::arena.blame("byte written twice", i);
-  }
-  std::memcpy(&host::arena.bytes[at], &value, sizeof(T));
+  auto* to = host::arena.find(at, sizeof(T), host::WRITE, "write to a byte that is not named");
+  if (to != nullptr) std::memcpy(to, &value, sizeof(T));
 }
 inline void add_to(unsigned long long at, unsigned long long value) {
-  if (!host::arena.allows(at, 8, host::ADD, "sum added to a byte that is not its")) return;
+  auto* to = host::arena.find(at, 8, host::ADD, "sum added to a byte that is not its");
+  if (to == nullptr) return;
   unsigned long long sum;
-  std::memcpy(&sum, &host::arena.bytes[at], 8);
+  std::memcpy(&sum, to, 8);
   sum += value;
-  std::memcpy(&host::arena.bytes[at], &sum, 8);
+  std::memcpy(to, &sum, 8);
 }
 
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {

@@ -24,8 +24,8 @@ pub(super) fn counts(counts: &[(&'static str, u64)]) -> Result<(), JobError> {
     }
 }
 
-/// Bytes from the first byte of the first piece to behind the last byte of the last one; `u64::MAX` if
-/// it is more than that. All counts are at least 1.
+/// Bytes from the first byte of the first piece to behind the last byte of the last one; `u64::MAX`
+/// if it is more than that. All counts are at least 1.
 pub(super) fn reach(dims: &[Dim], piece: u64) -> u64 {
     dims.iter().fold(piece, |sum, dim| {
         sum.saturating_add(dim.stride.saturating_mul(dim.count - 1))
@@ -50,9 +50,10 @@ pub(super) fn apart<const N: usize>(
     Ok(())
 }
 
-/// Checks that a memory has the bytes that are needed.
+/// Checks that a memory has the bytes that are needed. No memory has the `u64::MAX` of a reach that
+/// cannot be said.
 pub(super) fn within(memory: Memory, bytes: u64, needed: u64) -> Result<(), JobError> {
-    if needed <= bytes {
+    if needed <= bytes && needed < u64::MAX {
         return Ok(());
     }
     Err(JobError::Outside {

@@ -1,5 +1,5 @@
-//! Multiplication of CRC32C registers: polynomials over GF(2) modulo Castagnoli's, bit-reflected (the
-//! highest bit is x^0).
+//! Multiplication of CRC32C registers: polynomials over GF(2) modulo Castagnoli's, bit-reflected
+//! (the highest bit is x^0).
 //!
 //! A register that a byte is fed to is multiplied by x^8. So the part that an early byte has in a
 //! register is that byte times a power of x, and can be computed apart.

@@ -26,8 +26,8 @@ impl fmt::Display for Memory {
     }
 }
 
-/// A job that would touch what it must not, or that a kernel cannot count. Nothing was touched; whoever
-/// described the job must correct it.
+/// A job that would touch what it must not, or that a kernel cannot count. Nothing was touched;
+/// whoever described the job must correct it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JobError {
     /// Bytes beyond the end would be touched.

@@ -40,8 +40,8 @@ pub struct SliceShape {
 
 /// The shape of a reslice. A count or length of 0 copies nothing.
 ///
-/// Both sides begin at the first run of page 0 in the first layer: who takes heads 4 to 7 of layers 8
-/// to 15 names the place of head 4 in layer 8.
+/// Both sides begin at the first run of page 0 in the first layer: who takes heads 4 to 7 of layers
+/// 8 to 15 names the place of head 4 in layer 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HeadSlices {
     /// Layers.
@@ -69,8 +69,8 @@ pub struct Reslice<'a> {
 }
 
 impl HeadSlices {
-    /// The job to copy from memory of `src_bytes` into memory of `dst_bytes`; a side without a table
-    /// is dense: its page n is page n.
+    /// The job to copy from memory of `src_bytes` into memory of `dst_bytes`; a side without a
+    /// table is dense: its page n is page n.
     ///
     /// # Errors
     /// [`JobError`] says what would be touched that must not be, or what is too large.
@@ -239,16 +239,16 @@ impl SliceShape {
 }
 
 impl<'a> Reslice<'a> {
-    /// The page tables of source and destination, to be brought to the device as they are; none where
-    /// pages lie in their order.
+    /// The page tables of source and destination, to be brought to the device as they are; none
+    /// where pages lie in their order.
     #[must_use]
     pub fn tables(&self) -> [Option<&'a [u32]>; 2] {
         [self.src_table, self.dst_table]
     }
 
-    /// Arguments of the kernel, once it is known where the four are on the device; the place of a table
-    /// that the job does not have is not looked at. Accesses are of 16 bytes if that divides both
-    /// addresses and all strides and lengths.
+    /// Arguments of the kernel, once it is known where the four are on the device; the place of a
+    /// table that the job does not have is not looked at. Accesses are of 16 bytes if that divides
+    /// both addresses and all strides and lengths.
     ///
     /// # Errors
     /// [`JobError::Unaligned`] if a table is at no multiple of 4.
@@ -289,8 +289,8 @@ impl<'a> Reslice<'a> {
 /// The twin of the kernel `reslice_heads`.
 ///
 /// # Errors
-/// [`JobError::Outside`] if a slice is shorter than the job was checked for; runs before that one have
-/// been copied.
+/// [`JobError::Outside`] if a slice is shorter than the job was checked for; runs before that one
+/// have been copied.
 pub fn reslice_heads(job: &Reslice<'_>, src: &[u8], dst: &mut [u8]) -> Result<(), JobError> {
     let shape = &job.shape;
     if shape.is_empty() {

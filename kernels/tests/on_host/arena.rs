@@ -6,6 +6,9 @@ pub(crate) const READ: u8 = 1;
 pub(crate) const WRITE: u8 = 2;
 pub(crate) const ADD: u8 = 4;
 
+/// The arena is there again every so many bytes, as the program sees it: more than 32 bits can say.
+pub(crate) const REPEAT: u64 = (1 << 33) + 4096;
+
 /// SplitMix64: the same numbers everywhere.
 pub(crate) struct Random(u64);
 
@@ -29,6 +32,13 @@ impl Random {
 
     pub(crate) fn chance(&mut self, one_in: u64) -> bool {
         self.below(one_in) == 0
+    }
+
+    /// Moves some of these addresses and strides far away, to where the same bytes are.
+    pub(crate) fn far(&mut self, numbers: &mut [&mut u64]) {
+        for number in numbers {
+            **number += REPEAT * self.below(1000) * self.below(2);
+        }
     }
 
     pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {

@@ -87,7 +87,7 @@ pub(crate) fn pages(random: &mut Random, kernel: Kernel, tile: u64) -> Case {
     let mut expected = arena.bytes.clone();
     let pool = arena.slice(pool_at, pool_bytes);
     let staging = arena.slice(staging_at, staging_bytes);
-    let args = if scatter {
+    let mut args = if scatter {
         let job = shape.scatter(&table, pool_bytes, staging_bytes).unwrap();
         let pool = &mut expected[pool_at as usize..(pool_at + pool_bytes) as usize];
         scatter_pages(&job, staging, pool).unwrap();
@@ -98,6 +98,15 @@ pub(crate) fn pages(random: &mut Random, kernel: Kernel, tile: u64) -> Case {
         gather_pages(&job, pool, &mut expected[staging_at as usize..end]).unwrap();
         job.args(pool_at, staging_at, table_at).unwrap()
     };
+    random.far(&mut [
+        &mut args.pool,
+        &mut args.staging,
+        &mut args.table,
+        &mut args.pool_layer,
+        &mut args.pool_page,
+        &mut args.staging_layer,
+        &mut args.staging_page,
+    ]);
     let (blocks, threads) = launch(random);
     Case {
         kernel,
@@ -246,7 +255,21 @@ pub(crate) fn slices(random: &mut Random, unit: u64) -> Case {
     let mut expected = arena.bytes.clone();
     let to = dst_at as usize..(dst_at + dst.bytes) as usize;
     reslice_heads(&job, arena.slice(src_at, src.bytes), &mut expected[to]).unwrap();
-    let args = job.args(src_at, src_table, dst_at, dst_table).unwrap();
+    let mut args = job.args(src_at, src_table, dst_at, dst_table).unwrap();
+    for side in [&mut args.src, &mut args.dst] {
+        let (base, layer, page) = (&mut side.base, &mut side.layer, &mut side.page);
+        random.far(&mut [
+            base,
+            layer,
+            page,
+            &mut side.row,
+            &mut side.plane,
+            &mut side.head,
+        ]);
+        if side.table != 0 {
+            random.far(&mut [&mut side.table]);
+        }
+    }
     let (blocks, threads) = launch(random);
     Case {
         kernel: Kernel::ResliceHeads,
@@ -313,7 +336,9 @@ pub(crate) fn sum(random: &mut Random) -> Case {
     let word = &mut expected[sum_at as usize..sum_at as usize + 8];
     let before = u64::from_le_bytes(word.try_into().unwrap());
     word.copy_from_slice(&before.wrapping_add(sum.value()).to_le_bytes());
-    let args = job.args(pool_at, table_at, sum_at).unwrap();
+    let mut args = job.args(pool_at, table_at, sum_at).unwrap();
+    let (layer, page) = (&mut args.layer, &mut args.page);
+    random.far(&mut [&mut args.pool, layer, page, &mut args.sum]);
     let (blocks, threads) = launch(random);
     Case {
         kernel: Kernel::ChecksumPages,
