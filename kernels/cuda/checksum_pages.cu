@@ -1,16 +1,17 @@
 // The sum over cells of CRC32C(pool, layer, page, bytes): the 32 lanes of a warp share a cell.
 //
-//   word      0  1  2 … 31 | 32 33 … 63 | …        16 bytes each, at addresses that are multiples of 16
-//   lane      0  1  2 … 31 |  0  1 … 31 | …        so that a warp reads 512 bytes together
+//   word      0  1  2 … 31 | 32 33 … 63 | …     16 bytes each, at addresses that divide by 16
+//   lane      0  1  2 … 31 |  0  1 … 31 | …     so that a warp reads 512 bytes together
 //
-// A CRC register is a polynomial over GF(2) modulo P, and a byte that follows multiplies it by x^8. So
-// the register is a sum (xor) of what each byte adds: the byte times x^8 for each byte from it to the
-// end. A lane takes every 32nd word; one step multiplies by x^4096 and adds 16 bytes, by 16 lookups in
-// tables that have the multiplication in them. Where a lane would multiply too far, it divides at the
-// end (x has an inverse modulo P). Zeros before the first byte add nothing, so cells that do not begin
-// or end at a multiple of 16, or do not have 32 words in each round, are filled up with zeros in front;
-// zeros behind the last byte are divided away. The name (pool, layer, page) is added as if it stood in
-// front, by constants that depend on the cell's length only and come with the arguments.
+// A CRC register is a polynomial over GF(2) modulo P, and a byte that follows multiplies it by x^8.
+// So the register is a sum (xor) of what each byte adds: the byte times x^8 for each byte from it
+// to the end. A lane takes every 32nd word; one step multiplies by x^4096 and adds 16 bytes, by 16
+// lookups in tables that have the multiplication in them. Where a lane would multiply too far, it
+// divides at the end (x has an inverse modulo P). Zeros before the first byte add nothing, so cells
+// that do not begin at a multiple of 16, or do not have 32 words in each round, are filled up with
+// zeros in front; zeros behind the last byte are divided away. The name (pool, layer, page) is
+// added as if it stood in front, by constants that depend on the cell's length only and come with
+// the arguments.
 //
 // Registers are bit-reflected: the highest bit is x^0.
 
@@ -33,7 +34,7 @@ __device__ __forceinline__ u32 times(u32 a, u32 b) {
 }
 
 // Word `nth` of a cell that covers [from, to) and whose first word begins at `base`; what is not in
-// the cell reads as zero and is not touched.
+// the cell is zero and is not touched.
 __device__ __forceinline__ Word16 cell_word(u64 base, u64 nth, u64 from, u64 to) {
   const u64 at = base + nth * 16;
   if (at >= from && at + 16 <= to) return load<Word16>(at);

@@ -8,9 +8,10 @@
 
 // Copies n bytes by the 32 lanes of a warp, with 16-byte stores wherever n leaves room for them.
 __device__ __forceinline__ void warp_copy(u64 dst, u64 src, u32 n, u32 lane) {
-  // Bytes before the first 16-byte word of the destination, and how far the source is off a multiple
-  // of 4 there. Such a source is read in aligned 4-byte words, five for each 16 bytes, of which the
-  // first begins `slip` bytes early and the last ends `over` bytes late: these must be of this copy.
+  // Bytes before the first 16-byte word of the destination, and how far the source is off a
+  // multiple of 4 there. Such a source is read in aligned 4-byte words, five for each 16 bytes, of
+  // which the first begins `slip` bytes early and the last ends `over` bytes late: these must be
+  // bytes of this copy.
   u32 head = (16 - static_cast<u32>(dst)) & 15;
   const u32 slip = static_cast<u32>(src + head) & 3;
   head += head < slip ? 16 : 0;

@@ -1,10 +1,11 @@
 // What all kernels share: the arguments, memory accesses, walks without divisions.
 //
-// The kernels are one source: this file, then each `.cu` (`kernels/src/cuda.rs` joins them, and says
-// how they are compiled and launched). No header is included, so NVRTC needs none. With
-// KVROOM_HOST the same source is compiled for a CPU, behind `host_shim.h`.
+// The kernels are one source: this file, then the others (`kernels/src/cuda.rs` joins them, and
+// says how they are compiled and launched). No header is included, so NVRTC needs none. With
+// KVROOM_HOST the same source is compiled for a CPU, behind `host/shim.h`.
 //
-// Addresses are u64 and memory is only touched by `load` and `store`: the CPU build checks each byte.
+// Addresses are u64 and memory is only touched by `load`, `store` and `add_to`: the CPU build
+// checks each byte.
 
 using u8 = unsigned char;
 using u16 = unsigned short;
@@ -142,8 +143,8 @@ __device__ __forceinline__ u32 warp_count() { return gridDim.x * (blockDim.x / L
 
 // ---- Walks.
 
-// Item number `n` of (layer, page, tile), tiles fastest, as three digits. A warp goes from its item to
-// the one `warp_count()` later by adding digits with carries; every count is under 2^31.
+// Item number `n` of (layer, page, tile), tiles fastest, as three digits. A warp goes from its item
+// to the one `warp_count()` later by adding digits with carries; every count is under 2^31.
 struct Item {
   u32 layer, page, tile;
 };
@@ -163,7 +164,8 @@ __device__ __forceinline__ Item after(Item at, Item step, u32 pages, u32 tiles) 
   return Item{at.layer + step.layer + carry, page, tile};
 }
 
-// Division by a number that is known early, as one multiplication: exact for all 32-bit n and d > 0.
+// Division by a number that is known early, as one multiplication: exact for all 32-bit n and d > 0
+// (Lemire, Kaser, Kurz, "Faster remainder by direct computation", 2019).
 struct Divisor {
   u64 inverse;
   u32 d;

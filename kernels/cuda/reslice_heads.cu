@@ -1,9 +1,9 @@
 // Head slices between two shapes of page.
 //
-//   logical   [layer][row][plane][head] of runs; a row is the tokens that lie together on both sides,
-//             a plane is K or V (or whatever else a page has more than one of)
-//   a side    layer, page, row in the page, plane and head each have a stride of their own; pages by a
-//             table, or dense; rows per page differ between the sides
+//   logical   [layer][row][plane][head] of runs; a row is the tokens that lie together on both
+//             sides, a plane is K or V (or whatever else a page has more than one of)
+//   a side    layer, page, row in the page, plane and head each have a stride of their own; pages
+//             by a table, or dense; rows per page differ between the sides
 //   segment   rows that lie in one page on either side: both tables are read once for all of them
 //   a warp    takes up to UNIT words of a segment, then the piece `warp_count()` later
 //
@@ -15,7 +15,8 @@ struct Address {
 };
 
 // Where the row `row` of the whole copy lies on one side, but for its plane and head.
-__device__ __forceinline__ u64 row_address(const SliceSide& s, u32 layer, u32 row, Divisor page_rows) {
+__device__ __forceinline__ u64 row_address(const SliceSide& s, u32 layer, u32 row,
+                                           Divisor page_rows) {
   const u32 flat = s.first_row + row;
   const u32 nth = quotient(flat, page_rows);
   const u32 within = flat - nth * page_rows.d;

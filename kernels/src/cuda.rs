@@ -14,17 +14,17 @@
 //!
 //! [`SOURCE`] is one translation unit without includes. NVRTC takes [`OPTIONS`] and
 //! `--gpu-architecture=compute_NN` (PTX) or `sm_NN` (cubin), where `NN` is the device's compute
-//! capability; 80 is the oldest that is tested. Names are looked up by [`Kernel::entry`] (`extern
-//! "C"`). There is no floating point in it, so `--fmad` and its like change nothing. `__restrict__`
-//! is not used: a lane issues all loads of a batch before its first store, which is all that the
-//! promise would win, and a wrong promise would be undefined behaviour.
+//! capability; 80 is the oldest that is tested. Names are looked up by [`Kernel::entry`]
+//! (`extern "C"`). There is no floating point in it, so `--fmad` and its like change nothing.
+//! `__restrict__` is not used: a lane issues all loads of a batch before its first store, which is
+//! all that the promise would win, and a wrong promise would be undefined behaviour.
 //!
 //! # Launching
 //!
 //! A grid of [`blocks`] blocks of [`THREADS`] threads (any multiple of 32 up to that is right), one
-//! dimension, no dynamic shared memory, one parameter: the arguments by value. They are `#[repr(C)]`
-//! without padding, so a pointer to the struct is what `cuLaunchKernel` wants; `bytes()` is the same
-//! in little-endian. The number of blocks does not depend on the work: each warp goes on until
+//! dimension, no dynamic shared memory, one parameter: the arguments by value. They are
+//! `#[repr(C)]` without padding, so a pointer to the struct is what `cuLaunchKernel` wants;
+//! `bytes()` is the same in little-endian. The number of blocks does not depend on the work: each warp goes on until
 //! nothing is left, and a job without work returns at once.
 
 mod args;

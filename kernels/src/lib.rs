@@ -8,7 +8,7 @@
 //!                         coverage: which cells (section, layer, page) have been written
 //!                         checksum: one number over their bytes, in whatever order they came
 //!
-//!   cuda: gather_pages, scatter_pages, reslice_heads, checksum_pages; how to compile and launch them
+//!   cuda: gather_pages, scatter_pages, reslice_heads, checksum_pages; how they are launched
 //!   twin: what each of them does, and the checks before it may
 //! ```
 #![forbid(unsafe_code)]

@@ -1,15 +1,15 @@
 //! What the kernels do, on a CPU: their specification, one byte at a time.
 //!
 //! ```text
-//!   shape (plain numbers) ──checked against page tables and lengths──▶ job
-//!                                                                        ├─ .args(addresses) → kernel
-//!                                                                        └─ twin(&job, &[u8], &mut [u8])
+//!   shape (plain numbers) ──checked against tables and lengths──▶ job
+//!                                                                  ├─ .args(addresses) → kernel
+//!                                                                  └─ twin(&job, slices)
 //! ```
 //!
 //! Only a shape that was checked becomes a job: no byte outside of the lengths that were named is
-//! read or written, and no byte is written twice, whatever order the work is done in (but for a page
-//! that a table names twice: that a page is named once is for the leases to know). The kernel and the
-//! twin of a job are then given memory of those lengths.
+//! read or written, and no byte is written twice, whatever order the work is done in (but for a
+//! page that a table names twice: that a page is named once is for the leases to know). The kernel
+//! and the twin of a job are then given memory of those lengths.
 
 mod bounds;
 mod crc;

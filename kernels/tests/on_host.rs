@@ -1,14 +1,16 @@
 //! The kernels' own source, compiled for this CPU, against their twins.
 //!
 //! ```text
-//!   seed ─▶ case: arena (red zones, odd addresses), marks of every byte, arguments ─▶ twin ─▶ expected
-//!                                     │                                                          ║
-//!                                     └─▶ shim + SOURCE + main, by the C++ compiler ─▶ arena ═══ equal?
+//!   seed ─▶ case: arena with red zones, marks, arguments ─▶ twin ───▶ expected
+//!                          │                                             ║
+//!                          └─▶ shim + SOURCE + main, compiled ─▶ arena ══ equal?
 //! ```
 //!
-//! Strides and addresses are moved by many gigabytes, to where the arena repeats, so that offsets of 32
-//! bits are noticed. The marks say which bytes may be read and which must be written exactly once; they come from plain
-//! loops of the test, not from the twin. Faults planted in the source have to be noticed.
+//! Strides and addresses are moved by many gigabytes, to where the arena repeats, so that offsets of
+//! 32 bits are noticed. The marks say which bytes may be read and which must be written exactly
+//! once; they come from plain loops of the test, not from the twin. Faults planted in the source
+//! have to be noticed.
+#![allow(clippy::unwrap_used)] // Tests and their helpers.
 
 #[path = "on_host/arena.rs"]
 mod arena;

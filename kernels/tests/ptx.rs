@@ -1,7 +1,8 @@
-//! The kernels compiled for GPUs, without one: NVRTC makes PTX, `ptxas` assembles it and says what a
-//! thread takes.
+//! The kernels compiled for GPUs, without one: NVRTC makes PTX, `ptxas` assembles it and says what
+//! a thread takes.
 //!
 //! Both come from PyPI (`ptx/requirements.txt`), in the Python of `KVROOM_PYTHON` or `python3`.
+#![allow(clippy::unwrap_used)] // Tests and their helpers.
 
 use kvroom_kernels::cuda::{Kernel, OPTIONS, SOURCE};
 use std::fs;
@@ -54,7 +55,7 @@ fn compile(name: &str, source: &str, architectures: &[&str]) -> Option<PathBuf> 
     None
 }
 
-/// What `ptxas -v` says of one kernel: registers, and bytes of stack, spilled stores, spilled loads.
+/// What `ptxas -v` says of one kernel: registers; bytes of stack, spilled stores, spilled loads.
 fn usage(log: &str, kernel: Kernel) -> (u32, [u32; 3]) {
     let head = format!("Compiling entry function '{}'", kernel.entry());
     let (_, rest) = log.split_once(&head).unwrap();

@@ -66,7 +66,9 @@ inline void launch(void (*kernel)(), unsigned blocks, unsigned threads) {
   }
 }
 
-inline bool read_exactly(void* to, size_t bytes) { return std::fread(to, 1, bytes, stdin) == bytes; }
+inline bool read_exactly(void* to, size_t bytes) {
+  return std::fread(to, 1, bytes, stdin) == bytes;
+}
 inline void write_all(const void* from, size_t bytes) {
   if (std::fwrite(from, 1, bytes, stdout) != bytes) std::exit(3);
 }
@@ -94,8 +96,10 @@ int main() {
     arena.marks.resize(head.arena);
     arena.writes.assign(head.arena, 0);
     arena.fault = Fault{};
-    if (head.threads == 0 || head.threads % 32 != 0 || !read_exactly(args.data(), args.size()) ||
-        !read_exactly(arena.bytes.data(), head.arena) || !read_exactly(arena.marks.data(), head.arena)) {
+    if (head.threads == 0 || head.threads % 32 != 0) return 2;
+    if (!read_exactly(args.data(), args.size()) ||
+        !read_exactly(arena.bytes.data(), head.arena) ||
+        !read_exactly(arena.marks.data(), head.arena)) {
       return 2;
     }
     bool known = false;

@@ -1,8 +1,10 @@
 // What the kernels need of CUDA, on a CPU, with every access checked. Comes before their source.
 //
-// A thread is a fiber: it runs until it returns or waits for its warp (`__shfl_xor_sync`) or its block
-// (`__syncthreads`). Addresses are offsets into one arena, of which each byte has a mark that says
-// whether it may be read, must be written once, or is added to.
+// A thread is a fiber: it runs until it returns or waits for its warp (`__shfl_xor_sync`) or its
+// block (`__syncthreads`). Addresses are offsets into one arena, of which each byte has a mark that
+// says whether it may be read, must be written once, or is added to. The arena repeats every REPEAT
+// bytes, so that a case can have strides of many gigabytes: one that is cut to 32 bits leads
+// elsewhere.
 #pragma once
 #include <ucontext.h>
 
@@ -41,13 +43,19 @@ struct Arena {
   void blame(const char* what, unsigned long long at) {
     if (fault.count++ == 0) fault.what = what, fault.at = at;
   }
-  // The bytes at [at, at + size), if they exist, are aligned and have the mark; says what is wrong if not.
+  // The bytes at [at, at + size) if they exist and have the mark; says what is wrong if not.
   unsigned char* find(unsigned long long at, unsigned long long size, Mark mark, const char* what) {
     if (at % size != 0) blame("misaligned access", at);
     at %= REPEAT;
-    if (at > bytes.size() || size > bytes.size() - at) return blame("outside of all memory", at), nullptr;
+    if (at > bytes.size() || size > bytes.size() - at) {
+      blame("outside of all memory", at);
+      return nullptr;
+    }
     for (unsigned long long i = at; i < at + size; i++) {
-      if (!(marks[i] & mark)) return blame(what, i), nullptr;
+      if (!(marks[i] & mark)) {
+        blame(what, i);
+        return nullptr;
+      }
       if (mark == WRITE && writes[i]++ != 0) blame("byte written twice", i);
     }
     return &bytes[at];
@@ -88,13 +96,13 @@ inline host::Index threadIdx, blockIdx, blockDim, gridDim;
 template <typename T>
 T load(unsigned long long at) {
   T value{};
-  const auto* from = host::arena.find(at, sizeof(T), host::READ, "read of a byte that is not named");
+  const auto* from = host::arena.find(at, sizeof(T), host::READ, "byte read that is not named");
   if (from != nullptr) std::memcpy(&value, from, sizeof(T));
   return value;
 }
 template <typename T>
 void store(unsigned long long at, T value) {
-  auto* to = host::arena.find(at, sizeof(T), host::WRITE, "write to a byte that is not named");
+  auto* to = host::arena.find(at, sizeof(T), host::WRITE, "byte written that is not named");
   if (to != nullptr) std::memcpy(to, &value, sizeof(T));
 }
 inline void add_to(unsigned long long at, unsigned long long value) {
@@ -110,7 +118,8 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
   return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
 }
 inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
-  return static_cast<unsigned>(((static_cast<unsigned long long>(high) << 32) | low) >> (shift & 31));
+  const auto both = (static_cast<unsigned long long>(high) << 32) | low;
+  return static_cast<unsigned>(both >> (shift & 31));
 }
 inline void __syncthreads() { host::wait(host::State::WaitsForBlock); }
 inline unsigned __shfl_xor_sync(unsigned mask, unsigned value, unsigned other) {

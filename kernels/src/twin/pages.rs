@@ -21,7 +21,7 @@ pub struct Strides {
 /// The shape of a copy of cells (a cell is a page in one layer).
 ///
 /// Both sides begin at the first layer that is copied: who copies layers 8 to 15 names the place of
-/// layer 8. Cells of less than 512 bytes leave lanes idle; [`super::HeadSlices`] can copy them, too.
+/// layer 8. Cells of less than 512 bytes leave lanes idle; [`super::HeadSlices`] can copy them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageCopy {
     /// Layers; 0 copies nothing.

@@ -123,8 +123,8 @@ impl<'a> Sum<'a> {
             pages: shape.pages,
             first_layer: shape.first_layer,
             first_page: shape.first_page,
-            // A register begins and ends with all bits turned; of the name's twelve bytes the pool's
-            // come first.
+            // A register begins and ends with all bits turned; of the name's twelve bytes the
+            // pool's come first.
             seed: !crc::times(!shape.pool, fed(12)),
             layer_factor: fed(8),
             page_factor: fed(4),
