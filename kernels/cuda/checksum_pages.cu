@@ -38,12 +38,14 @@ __device__ __forceinline__ u32 times(u32 a, u32 b) {
 __device__ __forceinline__ Word16 cell_word(u64 base, u64 nth, u64 from, u64 to) {
   const u64 at = base + nth * 16;
   if (at >= from && at + 16 <= to) return load<Word16>(at);
-  u64 half[2] = {0, 0};
-#pragma unroll
-  for (u32 k = 0; k < 16; k++) {
-    if (at + k >= from && at + k < to) half[k / 8] |= u64(load<u8>(at + k)) << (k % 8 * 8);
+  u64 low = 0, high = 0;
+#pragma unroll 1
+  for (u32 k = 16; k-- > 0;) {
+    const u8 byte = at + k >= from && at + k < to ? load<u8>(at + k) : u8(0);
+    high = high << 8 | low >> 56;
+    low = low << 8 | byte;
   }
-  return Word16{u32(half[0]), u32(half[0] >> 32), u32(half[1]), u32(half[1] >> 32)};
+  return Word16{u32(low), u32(low >> 32), u32(high), u32(high >> 32)};
 }
 
 __device__ __forceinline__ u32 four_lookups(const u32 (*table)[256], u32 bytes) {

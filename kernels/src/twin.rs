@@ -9,7 +9,8 @@
 //! Only a shape that was checked becomes a job: no byte outside of the lengths that were named is
 //! read or written, and no byte is written twice, whatever order the work is done in (but for a
 //! page that a table names twice: that a page is named once is for the leases to know). The kernel
-//! and the twin of a job are then given memory of those lengths.
+//! and the twin of a job are then given memory of those lengths; what is written must not be read by
+//! the same job, which for a twin the compiler sees to.
 
 mod bounds;
 mod crc;

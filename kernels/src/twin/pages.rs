@@ -7,7 +7,7 @@
 
 use super::bounds::{Dim, aligned, apart, counts, part, part_mut, reach, within};
 use super::{JobError, Memory};
-use crate::cuda::PagesArgs;
+use crate::cuda::{Kernel, PagesArgs};
 
 /// Bytes between neighbours, from first byte to first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -160,7 +160,7 @@ impl<'a> Cells<'a> {
     /// First byte of each cell, in the pool and in the staging.
     fn places(&self) -> impl Iterator<Item = (u64, u64)> + 'a {
         let Cells { shape, table } = *self;
-        let layers = if shape.cell_bytes == 0 {
+        let layers = if shape.cell_bytes == 0 || table.is_empty() {
             0
         } else {
             shape.layers
@@ -176,6 +176,9 @@ impl<'a> Cells<'a> {
 }
 
 impl<'a> Gather<'a> {
+    /// The kernel that does it.
+    pub const KERNEL: Kernel = Kernel::GatherPages;
+
     /// The page table, to be brought to the device as it is.
     #[must_use]
     pub fn table(&self) -> &'a [u32] {
@@ -192,6 +195,9 @@ impl<'a> Gather<'a> {
 }
 
 impl<'a> Scatter<'a> {
+    /// The kernel that does it.
+    pub const KERNEL: Kernel = Kernel::ScatterPages;
+
     /// The page table, to be brought to the device as it is.
     #[must_use]
     pub fn table(&self) -> &'a [u32] {

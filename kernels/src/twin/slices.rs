@@ -17,7 +17,7 @@
 
 use super::bounds::{Dim, aligned, apart, counts, part, part_mut, reach, within};
 use super::{JobError, Memory};
-use crate::cuda::{SliceSide, SlicesArgs};
+use crate::cuda::{Kernel, SliceSide, SlicesArgs};
 
 /// One side of a reslice: bytes between neighbours of each kind, and the shape of its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -149,7 +149,12 @@ impl HeadSlices {
             dim(side.head, u64::from(self.heads)),
         ];
         let (mut pages, mut rows) = (1, 1);
-        for nth in first_page..=last_page {
+        // Without a table the last two pages reach farthest.
+        let from = match table {
+            Some(_) => first_page,
+            None => first_page.max(last_page.saturating_sub(1)),
+        };
+        for nth in from..=last_page {
             let page = table.map_or(nth, |table| u64::from(table[nth as usize]));
             // Only the last page may be used in part at its end.
             let used = if nth == last_page {
@@ -239,6 +244,9 @@ impl SliceShape {
 }
 
 impl<'a> Reslice<'a> {
+    /// The kernel that does it.
+    pub const KERNEL: Kernel = Kernel::ResliceHeads;
+
     /// The page tables of source and destination, to be brought to the device as they are; none
     /// where pages lie in their order.
     #[must_use]

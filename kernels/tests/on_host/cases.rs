@@ -3,8 +3,8 @@
 use super::arena::{ADD, Arena, Case, READ, Random, WRITE};
 use kvroom_kernels::cuda::Kernel;
 use kvroom_kernels::twin::{
-    HeadSlices, PageCopy, PageSum, SliceShape, Strides, checksum_pages, gather_pages,
-    reslice_heads, scatter_pages,
+    HeadSlices, PageCopy, PageSum, Reslice, Scatter, SliceShape, Strides, Sum, checksum_pages,
+    gather_pages, reslice_heads, scatter_pages,
 };
 
 fn launch(random: &mut Random) -> (u32, u32) {
@@ -47,7 +47,7 @@ fn count(random: &mut Random, most: u64) -> u64 {
 }
 
 pub(crate) fn pages(random: &mut Random, kernel: Kernel, tile: u64) -> Case {
-    let scatter = kernel == Kernel::ScatterPages;
+    let scatter = kernel == Scatter::KERNEL;
     let (layers, pages) = (count(random, 4), count(random, 6));
     let bytes = cell_bytes(random, tile);
     let in_pool = pages + 1 + random.below(3);
@@ -272,7 +272,7 @@ pub(crate) fn slices(random: &mut Random, unit: u64) -> Case {
     }
     let (blocks, threads) = launch(random);
     Case {
-        kernel: Kernel::ResliceHeads,
+        kernel: Reslice::KERNEL,
         blocks,
         threads,
         args: args.bytes().to_vec(),
@@ -341,7 +341,7 @@ pub(crate) fn sum(random: &mut Random) -> Case {
     random.far(&mut [&mut args.pool, layer, page, &mut args.sum]);
     let (blocks, threads) = launch(random);
     Case {
-        kernel: Kernel::ChecksumPages,
+        kernel: Sum::KERNEL,
         blocks,
         threads,
         args: args.bytes().to_vec(),

@@ -19,7 +19,11 @@ impl Program {
     pub(crate) fn build(name: &str, source: &str, defines: &[&str]) -> Option<Program> {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let text = path.with_extension("cpp");
-        fs::write(&text, format!("{SHIM}\n{source}\n{MAIN}")).unwrap();
+        fs::write(
+            &text,
+            format!("{SHIM}\n{source}\n#line 1 \"main.h\"\n{MAIN}"),
+        )
+        .unwrap();
         let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
         // `-w`: the pragmas are CUDA's.
         let command = Command::new(&compiler)
@@ -64,7 +68,8 @@ impl Program {
             file.write_all(&case.arena.bytes).unwrap();
             file.write_all(&case.arena.marks).unwrap();
         }
-        file.into_inner().unwrap().sync_all().unwrap();
+        file.flush().unwrap();
+        drop(file);
         let ran = Command::new(&self.path)
             .stdin(Stdio::from(File::open(&input).unwrap()))
             .output()
