@@ -33,9 +33,9 @@ inline bool finish_block(unsigned threads) {
       continue;
     }
     for (unsigned warp = 0; warp < threads; warp += 32) {
-      const auto at_warp = [&](const Fiber& f) { return f.state == State::WaitsForWarp; };
-      const auto first = fibers.begin() + warp;
-      if (!std::all_of(first, first + 32, at_warp)) continue;
+      unsigned at_warp = 0;
+      for (unsigned t = warp; t < warp + 32; t++) at_warp += fibers[t].state == State::WaitsForWarp;
+      if (at_warp != 32) continue;
       for (unsigned t = warp; t < warp + 32; t++) {
         exchanged[t] = fibers[t].value;
         fibers[t].state = State::Runs;
@@ -50,7 +50,7 @@ inline void launch(void (*kernel)(), unsigned blocks, unsigned threads) {
   body = kernel;
   gridDim.x = blocks;
   blockDim.x = threads;
-  fibers.resize(std::max<size_t>(fibers.size(), threads));
+  if (fibers.size() < threads) fibers.resize(threads);
   exchanged.resize(fibers.size());
   for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
     for (unsigned t = 0; t < threads; t++) {
@@ -114,7 +114,7 @@ int main() {
       if ((arena.marks[i] & WRITE) && arena.writes[i] == 0) arena.blame("byte never written", i);
     }
     char what[64] = {};
-    std::snprintf(what, sizeof(what), "%s", arena.fault.what.c_str());
+    std::snprintf(what, sizeof(what), "%s", arena.fault.what);
     write_all(&arena.fault.count, 8);
     write_all(&arena.fault.at, 8);
     write_all(what, sizeof(what));

@@ -8,12 +8,10 @@
 #pragma once
 #include <ucontext.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string>
 #include <vector>
 
 #define KVROOM_HOST 1
@@ -23,7 +21,7 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __shared__ static
-using std::min;
+inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 
 namespace host {
 
@@ -32,7 +30,7 @@ constexpr unsigned long long REPEAT = (1ull << 33) + 4096;
 enum Mark : unsigned char { READ = 1, WRITE = 2, ADD = 4 };
 
 struct Fault {
-  std::string what;
+  const char* what = "";
   unsigned long long at = 0, count = 0;
 };
 
