@@ -1,0 +1,27 @@
+//! What the kernels do, on a CPU: their specification, one byte at a time.
+//!
+//! ```text
+//!   shape (plain numbers) ──checked against tables and lengths──▶ job
+//!                                                                  ├─ .args(addresses) → kernel
+//!                                                                  └─ twin(&job, slices)
+//! ```
+//!
+//! Only a shape that was checked becomes a job: no byte outside of the lengths that were named is
+//! read or written, and no byte is written twice, whatever order the work is done in (but for a
+//! page that a table names twice: that a page is named once is for the leases to know). The kernel
+//! and the twin of a job are then given memory of those lengths; what is written must not be read by
+//! the same job, which for a twin the compiler sees to.
+
+mod bounds;
+mod crc;
+mod error;
+mod pages;
+mod slices;
+mod sum;
+#[cfg(test)]
+mod tests;
+
+pub use error::{JobError, Memory};
+pub use pages::{Gather, PageCopy, Scatter, Strides, gather_pages, scatter_pages};
+pub use slices::{HeadSlices, Reslice, SliceShape, reslice_heads};
+pub use sum::{PageSum, Sum, checksum_pages};

@@ -1,0 +1,10 @@
+use super::*;
+
+mod any;
+mod pages;
+mod slices;
+mod sum;
+
+fn numbered(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| at as u8).collect()
+}
