@@ -66,7 +66,8 @@ class Daemon:
     def end(self):
         self.process.terminate()
         self.process.wait(30)
-        self.memory.unlink(missing_ok=True)
+        for left in self.memory.parent.glob(f"{self.memory.name}*"):
+            left.unlink()
 
 
 class Watcher:
