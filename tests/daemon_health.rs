@@ -247,6 +247,11 @@ fn a_peer_that_is_down_is_reported_and_does_not_make_the_node_unready() {
 
 /// A prefill whose lane stands still inside gates, and a decode with so many pages.
 fn held_by_a_prefill(wedges: &Wedges, pages: u32) -> (Daemon, Daemon) {
+    held_and(wedges, pages, &[])
+}
+
+/// The same, with more that the decode is told.
+fn held_and(wedges: &Wedges, pages: u32, more: &[&str]) -> (Daemon, Daemon) {
     // A canary would be the one that is held.
     let alone = ["--node-lanes", "1", "--health-canary", "false"];
     let prefill = node("stuck", 16, &alone, Some(wedges));
@@ -258,6 +263,7 @@ fn held_by_a_prefill(wedges: &Wedges, pages: u32) -> (Daemon, Daemon) {
         "--node-shards",
         "1",
     ];
+    let args: Vec<&str> = args.iter().chain(more).copied().collect();
     let decode = node("decode", pages, &args, None);
     join(&decode, &prefill);
     ready(&prefill);
@@ -290,6 +296,44 @@ fn a_room_whose_memory_is_held_after_its_end_says_by_whom_and_why() {
         (&over["released"], &over["quarantined"]),
         (&json!(true), &json!(false))
     );
+}
+
+#[test]
+fn memory_that_is_leaked_at_the_shutdown_deadline_is_never_said_to_be_released() {
+    let Some(wedges) = Wedges::new() else { return };
+    let folder = Folder::new();
+    let page = folder.0.join("status");
+    let more = [
+        "--deadlines-shutdown",
+        "1s",
+        "--status-page-path",
+        page.to_str().unwrap(),
+    ];
+    let (_prefill, mut decode) = held_and(&wedges, 64, &more);
+    let slot = decode.get("/v1/rooms/1").json()["status_slot"]
+        .as_u64()
+        .unwrap();
+    let mut client = decode.client();
+    let waits =
+        std::thread::spawn(move || client.send("GET", "/v1/rooms/1?wait=60s&for=released", None));
+    let (status, lines) = decode.stop();
+    assert_eq!(status.code(), Some(1), "{lines:?}");
+    let told = waits.join().unwrap().expect(200);
+    assert_eq!(
+        (&told["released"], &told["state"], &told["proofs"]),
+        (&json!(false), &json!("draining"), &json!([])),
+        "{told}"
+    );
+    let why = told["held_because"].as_str().unwrap();
+    assert!(why.contains("leaked"), "{why}");
+    assert!(!told["pool_pages"].as_array().unwrap().is_empty(), "{told}");
+    // Nor does the page that outlives the daemon say so.
+    let words = std::fs::read(&page).unwrap();
+    let at = 8 * (8 + 4 * slot as usize);
+    let word = u64::from_le_bytes(words[at..at + 8].try_into().unwrap());
+    assert_eq!(word & 0xff, 3, "draining: {word:x}");
+    assert_eq!(word >> 16 & 1, 0, "released: {word:x}");
+    wedges.remove("lane-0");
 }
 
 #[test]

@@ -403,7 +403,8 @@ async fn whoever_waits_for_memory_that_was_leaked_hears_that_it_will_not_come() 
     assert!(!report.drained);
     assert_eq!(code(&back.outcome), Code::NodeShutdown);
     assert!(back.leases.is_empty() && back.proofs.is_empty(), "{back:?}");
-    assert!(receiver.poll().released);
+    let status = receiver.poll();
+    assert!(status.leaked && !status.released, "{status:?}");
     // Nothing was given back.
     assert_eq!(duo.decode.pool.leased_pages(), 1);
     duo.brake.release();

@@ -19,9 +19,11 @@ pub struct Status {
     pub state: StateName,
     /// The outcome can be read without waiting.
     pub ended: bool,
-    /// What comes back can be taken without waiting. It is nothing if the node stopped with the room
-    /// still held.
+    /// What was lent is back, on proof, and can be taken without waiting.
     pub released: bool,
+    /// What was lent will never come back: the node stopped before it was proven that nobody writes or
+    /// reads it any more. It is not unmapped, and nobody may use it again while this process lives.
+    pub leaked: bool,
 }
 
 /// What had landed at the receiver when its gates closed.
@@ -70,6 +72,7 @@ pub struct RoomShared {
 
 const ENDED: u32 = 1 << 8;
 const RELEASED: u32 = 1 << 9;
+const LEAKED: u32 = 1 << 10;
 
 impl Default for RoomShared {
     fn default() -> Self {
@@ -98,6 +101,7 @@ impl RoomShared {
             state,
             ended: word & ENDED != 0,
             released: word & RELEASED != 0,
+            leaked: word & LEAKED != 0,
         }
     }
 
@@ -131,15 +135,20 @@ impl RoomShared {
         }
     }
 
-    /// Waits until the leases are back.
+    /// Waits until the leases are back, or are known never to come.
     pub async fn wait_released(&self) {
         loop {
             let changed = self.changed.notified();
-            if self.status().released {
+            if self.is_over() {
                 return;
             }
             changed.await;
         }
+    }
+
+    fn is_over(&self) -> bool {
+        let status = self.status();
+        status.released || status.leaked
     }
 
     /// Takes what came back; the first caller gets it.
@@ -151,7 +160,7 @@ impl RoomShared {
     }
 
     pub(crate) fn set_state(&self, state: StateName) {
-        let bits = self.status.load(Ordering::Relaxed) & (ENDED | RELEASED);
+        let bits = self.status.load(Ordering::Relaxed) & (ENDED | RELEASED | LEAKED);
         // Only the shard writes.
         self.status.store(bits | code(state), Ordering::Release);
     }
@@ -162,9 +171,9 @@ impl RoomShared {
             Outcome::Aborted(_) => StateName::Draining,
         };
         if self.outcome.set(outcome).is_ok() {
-            let released = self.status.load(Ordering::Relaxed) & RELEASED;
+            let memory = self.status.load(Ordering::Relaxed) & (RELEASED | LEAKED);
             self.status
-                .store(code(state) | ENDED | released, Ordering::Release);
+                .store(code(state) | ENDED | memory, Ordering::Release);
             self.changed.notify_waiters();
         }
     }
@@ -183,14 +192,14 @@ impl RoomShared {
     /// The shard is gone, or forgets the room: nothing will ever be given back. Does nothing if it
     /// was.
     pub(crate) fn lost(&self) {
-        if self.status().released {
+        if self.is_over() {
             return;
         }
         self.publish(Outcome::Aborted(Reason::new(
             Code::NodeShutdown,
             "the node stopped before the room had ended",
         )));
-        self.status.fetch_or(ENDED | RELEASED, Ordering::Release);
+        self.status.fetch_or(ENDED | LEAKED, Ordering::Release);
         self.changed.notify_waiters();
     }
 }
@@ -307,6 +316,30 @@ impl Drop for ChunkPromise {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_leaked_is_never_said_to_be_released() {
+        let shared = RoomShared::default();
+        shared.lost();
+        let status = shared.status();
+        assert!(
+            status.ended && status.leaked && !status.released,
+            "{status:?}"
+        );
+        shared.set_state(StateName::Draining);
+        assert!(shared.status().leaked && !shared.status().released);
+
+        let shared = RoomShared::default();
+        shared.publish(Outcome::Done);
+        shared.give_back(Back {
+            leases: Vec::new(),
+            proofs: Vec::new(),
+            landed: Landed::default(),
+        });
+        shared.lost();
+        let status = shared.status();
+        assert!(status.released && !status.leaked, "{status:?}");
+    }
 
     #[test]
     fn what_a_peer_says_of_itself_counts_for_no_more_than_was_wanted_and_never_wraps() {

@@ -566,7 +566,8 @@ impl ReceiveRoom {
 
     /// What [`ReceiveRoom::released`] gives, if it is there.
     pub fn try_released(&self) -> Option<Released<WriteLease>> {
-        self.shared.status().released.then(|| self.take())
+        let status = self.shared.status();
+        (status.released || status.leaked).then(|| self.take())
     }
 
     /// As [`ReceiveRoom::released`], on a plain thread.

@@ -431,7 +431,8 @@ impl SendRoom {
 
     /// What [`SendRoom::released`] gives, if it is there.
     pub fn try_released(&self) -> Option<Released<ReadLease>> {
-        self.shared.status().released.then(|| self.take())
+        let status = self.shared.status();
+        (status.released || status.leaked).then(|| self.take())
     }
 
     /// As [`SendRoom::released`], on a plain thread.

@@ -120,16 +120,32 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
     let rooms = rooms.filter(|room| !health::is_canary_room(room.key));
     let leaked = rooms.map(|room| room.key.to_string());
     let leaked: Vec<String> = leaked.take(MAX_LEAKED).collect();
+    let quarantined = app.pools().quarantined();
+    let pools: Vec<_> = quarantined
+        .iter()
+        .map(|(pool, pages)| json!({"pool": pool, "pages": pages}))
+        .collect();
     output::print_json(&json!({
         "event": "stopped", "why": why, "drained": report.drained, "leaked": leaked, "silent": silent,
+        "quarantined": pools,
     }))?;
     if !silent.is_empty() {
         let who = silent.join(", ");
         Err(Failure::Failed(format!(
             "the daemon was told to stop, and these did not answer in time: {who}"
         )))
-    } else if report.drained {
+    } else if report.drained && quarantined.is_empty() {
         Ok(Verdict::Met)
+    } else if report.drained {
+        let pools: Vec<_> = quarantined
+            .into_iter()
+            .map(|(pool, pages)| format!("{pages} of {pool}"))
+            .collect();
+        Err(Failure::Failed(format!(
+            "pages that processes of a former life may still write are quarantined: {}; nobody may use them before \
+             the next daemon that has these pools says so",
+            pools.join(", ")
+        )))
     } else {
         let count = report.leaked.len();
         Err(Failure::Failed(format!(

@@ -43,7 +43,7 @@ use crate::runtime::later::later;
 use crate::runtime::meter::Meter;
 use crate::runtime::pulse::Beat;
 use crate::runtime::shared::NodeShared;
-use actix::{Actor, Addr, AsyncContext, Context, Handler};
+use actix::{Actor, Addr, AsyncContext, Context};
 use ends::{Quarantined, give_back_chunk};
 use inbox::{Bell, Sink};
 use messages::LookAgain;

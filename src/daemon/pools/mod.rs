@@ -103,6 +103,14 @@ impl Pools {
         snapshot.entries.iter().map(|entry| entry.view()).collect()
     }
 
+    /// Pools of which pages are quarantined, and how many.
+    pub(crate) fn quarantined(&self) -> Vec<(String, usize)> {
+        let snapshot = self.snapshot.borrow().clone();
+        let pools = snapshot.entries.iter().map(|entry| entry.pool());
+        let pools = pools.map(|pool| (pool.layout().name.clone(), pool.quarantined_pages()));
+        pools.filter(|(_, pages)| *pages > 0).collect()
+    }
+
     /// The pool of this name, as it is now.
     pub(crate) fn view(&self, name: &str) -> Result<PoolView, Problem> {
         let entry = self.entry(name).ok_or_else(|| unknown(name))?;

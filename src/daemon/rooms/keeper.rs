@@ -15,16 +15,14 @@ use super::chunks::{Checked, Chunks, Compared};
 use super::problems;
 use super::request::{FinishRoom, PushChunk, RoleName, StartRoom};
 use super::start::{self, Refused};
-use super::table::{Filter, Handle, Phase, Record, Stage, Table, Which};
+use super::table::{Filter, Handle, MemoryOver, Phase, Record, Stage, Table, Which};
 use super::view::{ChunkView, PoolPages, Room, RoomState};
 use crate::daemon::config::Retention;
 use crate::daemon::http::Problem;
 use crate::daemon::pools::Pools;
 use crate::daemon::status::StatusPage;
 use crate::daemon::tasks::Turns;
-use kvroom::{
-    Chunk, FinishProblem, Landed, LeaseError, Node, Outcome, Pool, Proof, RoomKey, SendRoom,
-};
+use kvroom::{Chunk, FinishProblem, LeaseError, Node, Outcome, Pool, RoomKey, SendRoom};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -91,7 +89,7 @@ pub(crate) type Counts = BTreeMap<(RoleName, RoomState), u64>;
 enum Posted {
     Started(Vec<(u64, Result<Handle, Refused>)>),
     Ended(u64, Outcome),
-    Released(u64, Vec<Proof>, Landed),
+    MemoryOver(u64, MemoryOver),
 }
 
 /// What a turn is for.
@@ -417,12 +415,22 @@ impl Keeper {
                 record.phase = Phase::Over(outcome, handle.clone());
                 record.stage.send_replace(Stage::Ended);
                 self.table.tell(seq);
-                self.tasks.spawn(async move {
-                    let (proofs, landed) = handle.released().await;
-                    Posted::Released(seq, proofs, landed)
-                });
+                self.tasks
+                    .spawn(async move { Posted::MemoryOver(seq, handle.over().await) });
             }
-            Posted::Released(seq, proofs, landed) => {
+            Posted::MemoryOver(seq, MemoryOver::Leaked) => {
+                let Some(record) = self.table.get_mut(seq) else {
+                    return;
+                };
+                let Some(outcome) = record.outcome() else {
+                    return;
+                };
+                // Its pages stay on it, and nobody is told that they are free.
+                record.phase = Phase::Leaked(outcome);
+                record.stage.send_replace(Stage::Released);
+                self.table.tell(seq);
+            }
+            Posted::MemoryOver(seq, MemoryOver::Back(proofs, landed)) => {
                 let Some(record) = self.table.get_mut(seq) else {
                     return;
                 };

@@ -45,9 +45,9 @@ impl Handle {
         }
     }
 
-    /// Waits until the memory is back, and gives it to its pools.
-    pub(super) async fn released(&self) -> (Vec<Proof>, Landed) {
-        match self {
+    /// Waits until the memory is back, and gives it to its pools; or until it is known never to come.
+    pub(super) async fn over(&self) -> MemoryOver {
+        let (proofs, landed) = match self {
             Handle::Receive(room) => {
                 let back = room.released().await;
                 (back.proofs, back.landed)
@@ -56,6 +56,14 @@ impl Handle {
                 let back = room.released().await;
                 (back.proofs, back.landed)
             }
+        };
+        let status = match self {
+            Handle::Receive(room) => room.poll(),
+            Handle::Send(room) => room.poll(),
+        };
+        match status.leaked {
+            true => MemoryOver::Leaked,
+            false => MemoryOver::Back(proofs, landed),
         }
     }
 
@@ -74,11 +82,20 @@ impl Handle {
     }
 }
 
+/// What became of a room's memory.
+pub(super) enum MemoryOver {
+    /// It is back, on these proofs.
+    Back(Vec<Proof>, Landed),
+    /// The node stopped before it was proven quiet: it never comes.
+    Leaked,
+}
+
 /// How far a room is, for who waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
     Alive,
     Ended,
+    /// Its memory is back, or is known never to come.
     Released,
 }
 
@@ -102,7 +119,13 @@ pub(super) enum Phase {
         landed: Landed,
         age: Duration,
     },
+    /// Its memory was not proven quiet when the node stopped.
+    Leaked(Outcome),
 }
+
+/// Why the memory of a room is held for ever.
+const LEAKED: &str = "the node stopped before it was proven that nobody uses this memory any more: it is leaked, and \
+                      must not be used again before every process that may write it is gone";
 
 /// One room.
 pub(super) struct Record {
@@ -144,7 +167,7 @@ impl Record {
     pub(super) fn handle(&self) -> Option<&Handle> {
         match &self.phase {
             Phase::Live(handle) | Phase::Over(_, handle) => Some(handle),
-            Phase::Starting(_) | Phase::Released { .. } => None,
+            Phase::Starting(_) | Phase::Released { .. } | Phase::Leaked(_) => None,
         }
     }
 
@@ -152,7 +175,9 @@ impl Record {
         match &self.phase {
             Phase::Starting(_) => None,
             Phase::Live(handle) => handle.outcome_now(),
-            Phase::Over(outcome, _) | Phase::Released { outcome, .. } => Some(outcome.clone()),
+            Phase::Over(outcome, _) | Phase::Released { outcome, .. } | Phase::Leaked(outcome) => {
+                Some(outcome.clone())
+            }
         }
     }
 
@@ -164,11 +189,12 @@ impl Record {
                 state => state.into(),
             },
             Phase::Over(Outcome::Done, _)
+            | Phase::Leaked(Outcome::Done)
             | Phase::Released {
                 outcome: Outcome::Done,
                 ..
             } => RoomState::Done,
-            Phase::Over(..) => RoomState::Draining,
+            Phase::Over(..) | Phase::Leaked(_) => RoomState::Draining,
             Phase::Released { .. } => RoomState::Aborted,
         }
     }
@@ -212,7 +238,7 @@ impl Record {
             pool_pages: held,
             age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
             quarantined: false,
-            held_because: None,
+            held_because: matches!(self.phase, Phase::Leaked(_)).then(|| LEAKED.to_owned()),
             chunks: sends.then(|| view::Chunks {
                 pushed: u32::try_from(self.chunks.len()).unwrap_or(u32::MAX),
                 landed: self.landed.load(Ordering::Relaxed),

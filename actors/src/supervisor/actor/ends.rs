@@ -3,7 +3,7 @@
 use super::Shard;
 use crate::handle::{Back, ChunkBack};
 use crate::ids::{LegNo, LifeId};
-use crate::memory::{Lease, Proof, TicketSink, Witness};
+use crate::memory::{Lease, Proof, Witness};
 use crate::reason::Reason;
 use crate::room::actor::Traced;
 use crate::room::{Outcome, Quiescence, StateName};
