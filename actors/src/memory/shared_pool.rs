@@ -173,7 +173,8 @@ impl Pool {
     ) -> Result<Pool, PoolError> {
         let bytes = bytes_of(&layout)?;
         let opened = open(bytes).and_then(|memory| {
-            let attachment = Attachment::new(beside, &layout)?;
+            let identity = memory.0.identity(beside)?;
+            let attachment = Attachment::new(beside, &layout, identity)?;
             Ok((memory, attachment))
         });
         match opened {

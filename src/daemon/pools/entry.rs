@@ -130,9 +130,13 @@ impl Entry {
     pub(super) fn view(&self) -> PoolView {
         let (opened, layout) = (&self.opened, self.opened.pool.layout());
         let leased_pages = opened.pool.leased_pages();
-        let why = self.refuses().map(|why| match leased_pages {
-            0 => format!("{why}; all of its pages are back, and it goes now"),
-            n => format!("{why}; it goes when {n} leased pages are back, each on proof"),
+        let quarantined_pages = quarantined(&opened.pool.quarantined());
+        let why = self.refuses().map(|why| match (leased_pages, quarantined_pages.len()) {
+            (0, 0) => format!("{why}; all of its pages are back, and it goes now"),
+            (0, _) => format!(
+                "{why}; it goes when the processes that may still write its quarantined pages are out or dead"
+            ),
+            (n, _) => format!("{why}; it goes when {n} leased pages are back, each on proof"),
         });
         PoolView {
             id: layout.name.clone(),
@@ -160,7 +164,7 @@ impl Entry {
             },
             created: opened.is_made_here(),
             leased_pages,
-            quarantined_pages: quarantined(&opened.pool.quarantined()),
+            quarantined_pages,
             owner: self.owner().map(|owner| OwnerView {
                 pid: owner.pid(),
                 alive: !owner.is_dead(),

@@ -148,6 +148,11 @@ fn beside(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// What is beside pools' files is named so: it would be taken for that of another pool, or take its place.
+fn is_like_a_companion(name: &str) -> bool {
+    name.contains(".kvroom")
+}
+
 /// What is wrong with a request before anything is looked at.
 pub(super) fn check(spec: &PoolSpec) -> Result<(), Problem> {
     let name = &spec.name;
@@ -155,6 +160,11 @@ pub(super) fn check(spec: &PoolSpec) -> Result<(), Problem> {
     if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(plain) {
         return Err(bad(format!(
             "name {name:?}: 1 to 64 letters, digits, '.', '_' and '-' are wanted, not beginning with '.'"
+        )));
+    }
+    if is_like_a_companion(name) {
+        return Err(bad(format!(
+            "name {name:?}: names with \".kvroom\" in them are of files beside pools; choose another name"
         )));
     }
     if name == crate::daemon::health::CANARY {
@@ -310,7 +320,7 @@ fn in_folder(path: &Path, folder: &Path) -> Result<PathBuf, Problem> {
         return Err(outside());
     }
     let text = name.to_string_lossy();
-    if text.starts_with(OWN) || text.ends_with(".kvroom") || text.contains(".kvroom.gates-") {
+    if text.starts_with(OWN) || is_like_a_companion(&text) {
         return Err(bad(format!(
             "memory: {shown} is named like a file that daemons make for themselves; choose another name"
         )));
@@ -425,7 +435,16 @@ mod tests {
             let problem = check(&spec("kv", bad)).unwrap_err();
             assert_eq!((problem.status, problem.code), (422, "bad-pool"));
         }
-        for name in ["", ".kv", "a/b", "a:b", "ä", &"x".repeat(65)] {
+        for name in [
+            "kv.kvroom",
+            "kv.kvroom.gates-1",
+            "",
+            ".kv",
+            "a/b",
+            "a:b",
+            "ä",
+            &"x".repeat(65),
+        ] {
             assert!(check(&spec(name, created.clone())).is_err(), "{name}");
         }
     }

@@ -109,7 +109,7 @@ fn run(dir: &Path, data: &[u8]) {
 
 /// What a life of this pool leaves that had lent pages and was killed.
 fn genuine(pool: &Path, setup: u8) {
-    let attached = Attachment::new(pool, &layout(PAGES)).unwrap();
+    let attached = Attachment::new(pool, &layout(PAGES), 1).unwrap();
     if setup & 4 == 0 {
         return;
     }
@@ -274,7 +274,7 @@ fn held(file: &fs::File, pool: &Path) -> Vec<(u32, u64)> {
 }
 
 fn attach(pool: &Path, held: &[(u32, u64)]) {
-    let attached = match Attachment::new(pool, &layout(PAGES)) {
+    let attached = match Attachment::new(pool, &layout(PAGES), 1) {
         Ok(attached) => attached,
         Err(error) => {
             assert!(!error.to_string().is_empty());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   words   0 magic  1 version  2..6 fingerprint of the layout  6 pages
-//!           7 generation  8 next claim  9 next table  10..15 the attached runtime
+//!           7 generation  8 next claim  9 next table  10..15 the attached runtime  15 the memory
 //!   16 ..   gate tables: { used, number, bytes, the writer's process }, 8 words each
 //!   OWNERS  one word for each page: the claim that has it lent for writing, or 0
 //! ```
@@ -55,6 +55,7 @@ enum Word {
     NextClaim = 8,
     NextTable = 9,
     Attached = 10,
+    Memory = 15,
 }
 
 /// A gate table that is recorded, by its place in the list.
@@ -165,6 +166,37 @@ impl Companion {
         self.name(layout);
         Ok(())
     }
+
+    /// Notes which memory it is about, whatever name that has later; `memory` from
+    /// [`identity`](super::former::identity).
+    pub(super) fn is_about(&self, memory: u64) {
+        self.word(Word::Memory).store(memory, Ordering::Release);
+    }
+
+    /// Whether the header `words` of another companion is about this memory, and who, of those that it
+    /// names as writers, is not proven dead: its number, or 0.
+    pub(super) fn writer_of(words: &[u64], memory: u64) -> Option<u32> {
+        let word = |at: usize| words.get(at).copied().unwrap_or(0);
+        if word(Word::Magic as usize) != MAGIC
+            || word(Word::Version as usize) != VERSION
+            || word(Word::Memory as usize) != memory
+        {
+            return None;
+        }
+        let tables = (0..MAX_TABLES).map(|place| TABLES + place * TABLE_WORDS);
+        let used = tables.filter(|at| word(*at) != 0);
+        let mut writers =
+            used.map(|at| ProcessId::from_words(std::array::from_fn(|i| word(at + 3 + i))));
+        let alive = writers.find(|writer| !matches!(writer.look(), Life::Dead))?;
+        Some(if alive.is_of_this_boot() {
+            alive.pid
+        } else {
+            0
+        })
+    }
+
+    /// Bytes of a header.
+    pub(super) const HEADER: usize = OWNERS;
 
     /// Whether it is there: not in a child of fork.
     pub(super) fn is_mapped(&self) -> bool {
@@ -413,7 +445,7 @@ fn bytes_of(pages: u32) -> usize {
     (OWNERS + pages as usize * 8).next_multiple_of(PAGE)
 }
 
-fn beside(pool: &Path, what: &str) -> PathBuf {
+pub(super) fn beside(pool: &Path, what: &str) -> PathBuf {
     let mut name = pool.as_os_str().to_owned();
     name.push(".kvroom");
     name.push(what);
@@ -422,7 +454,7 @@ fn beside(pool: &Path, what: &str) -> PathBuf {
 
 /// The same file, also when this process has another working directory. A link at its end stays: what
 /// lies beside the pool has the name that it was opened by.
-fn wherever(pool: &Path) -> Result<PathBuf, SharedError> {
+pub(super) fn wherever(pool: &Path) -> Result<PathBuf, SharedError> {
     let Some(name) = pool.file_name() else {
         return Ok(pool.to_owned());
     };

@@ -14,6 +14,7 @@
 
 use super::error::SharedError;
 use super::file;
+use super::former;
 use super::hold::{HeldBy, Hold};
 use super::map::{HUGE_PAGE, Mapping};
 use super::past::{self, Beside};
@@ -152,6 +153,15 @@ impl SharedMemory {
                 pid,
             }),
         }
+    }
+
+    /// Which memory this is, by whatever name.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn identity(&self, path: &Path) -> Result<u64, SharedError> {
+        let what = || path.display().to_string();
+        former::identity(self.fd()).map_err(|e| SharedError::of(&what(), 0, "fstat", e))
     }
 
     /// Lets others make a pool of it, though it is mapped here still.

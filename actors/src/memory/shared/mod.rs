@@ -16,6 +16,7 @@ mod companion;
 mod error;
 mod file;
 mod fork;
+mod former;
 mod hold;
 mod map;
 mod memory;

@@ -17,6 +17,7 @@
 use super::companion::{Companion, TableEntry};
 use super::error::SharedError;
 use super::file;
+use super::former;
 use super::process::{Life, PidFd, ProcessId};
 use super::{SharedMemory, SharedOptions};
 use crate::ids::ClaimNo;
@@ -146,13 +147,19 @@ enum WriterLife {
 }
 
 impl Attachment {
-    /// Attaches to the pool in the file at `pool`, and settles what its former lives left.
+    /// Attaches to the pool in the file at `pool`, and settles what its former lives left. `memory` is
+    /// the pool's, by its [`identity`](former::identity).
     ///
     /// # Errors
     ///
     /// [`SharedError::Attached`]; [`SharedError::Companion`], and then nothing was changed but that
     /// old gates may be closed.
-    pub(crate) fn new(pool: &Path, layout: &PoolLayout) -> Result<Arc<Attachment>, SharedError> {
+    pub(crate) fn new(
+        pool: &Path,
+        layout: &PoolLayout,
+        memory: u64,
+    ) -> Result<Arc<Attachment>, SharedError> {
+        former::refuse_other_names(pool, memory)?;
         let mut companion = Companion::attach(pool, layout)?;
         let mut past = Past::of(&companion);
         past.settle(&companion, |_| {});
@@ -167,6 +174,7 @@ impl Attachment {
             }
             companion.take_layout(layout)?;
         }
+        companion.is_about(memory);
         companion.attached()?;
         let waiting = past.pages().count();
         Ok(Arc::new(Attachment {

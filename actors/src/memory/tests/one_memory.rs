@@ -77,7 +77,10 @@ fn a_process_that_has_the_file_by_another_name_keeps_it_until_it_is_dead() {
     life.signal(libc::SIGSTOP);
     assert_eq!(in_use_by(from_file(&two)), life.pid(), "stopped is alive");
     life.kill();
-    drop(from_file(&two).unwrap());
+    // Its writer, which is this process, is alive.
+    let refused = from_file(&two).unwrap_err().to_string();
+    assert!(refused.contains("former name"), "{refused}");
+    drop(from_file(&one).unwrap());
 }
 
 #[test]
@@ -263,5 +266,5 @@ fn what_is_summed_of_others_memory_is_what_it_holds() {
 
 /// The companion by itself, whose header can be wrong about who is attached.
 pub(super) fn attach(path: &Path) -> Result<(), SharedError> {
-    Attachment::new(path, &layout(Order::LayersFirst)).map(drop)
+    Attachment::new(path, &layout(Order::LayersFirst), 1).map(drop)
 }

@@ -210,6 +210,40 @@ fn waits(page: u32, writer: Option<u32>) -> Quarantined {
 }
 
 #[test]
+fn memory_is_no_pool_by_another_name_while_a_writer_of_its_former_life_may_be_alive() {
+    let (dir, path, mut writer) = after_a_death_with_a_writer_inside();
+    let other = dir.path("other");
+    let refused = || {
+        let text = from_file(&other).unwrap_err().to_string();
+        assert!(
+            text.contains("kv.kvroom") && text.contains("former name"),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("process {}", writer.pid())),
+            "{text}"
+        );
+        assert!(
+            !dir.path("other.kvroom").exists(),
+            "nothing is left of the try"
+        );
+    };
+    fs::hard_link(&path, &other).unwrap();
+    refused();
+    fs::remove_file(&path).unwrap();
+    refused();
+    // By its former name it is what it was.
+    fs::rename(&other, &path).unwrap();
+    let pool = from_file(&path).unwrap();
+    let pages: Vec<u32> = pool.quarantined().iter().map(|q| q.page).collect();
+    assert_eq!(pages, [1, 2]);
+    drop(pool);
+    fs::rename(&path, &other).unwrap();
+    writer.kill();
+    assert_eq!(from_file(&other).unwrap().quarantined(), []);
+}
+
+#[test]
 fn a_writer_that_is_stopped_inside_keeps_exactly_its_claims_pages_until_it_has_left() {
     let (dir, path, mut writer) = after_a_death_with_a_writer_inside();
     let pool = from_file(&path).unwrap();
