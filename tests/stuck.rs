@@ -96,7 +96,12 @@ async fn many_stuck_rooms_are_counted_and_the_oldest_of_them_are_told() {
         push(&sender, 0..TOKENS, lease).await;
         all.push((receiver, sender));
     }
-    // All copies are with the lane that stands still.
+    // All copies are with the lane that stands still: one that has not come there is no debt of its room.
+    until("all jobs are queued", || {
+        let queues = node.metrics().queues;
+        queues.iter().map(|queue| queue.queued).sum::<u64>() == u64::from(rooms)
+    })
+    .await;
     for (_, sender) in &all {
         sender.abort("enough");
     }
