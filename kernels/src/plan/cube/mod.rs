@@ -19,7 +19,8 @@
 //! It gives its bytes out in one of two forms, which may be mixed:
 //!
 //! - [`next_piece`](CubePlan::next_piece): bytes that lie together on both sides, joined as far as
-//!   they do in the order of the walk. For memcpy, for iovecs, for RDMA.
+//!   they do in the order of the walk. For memcpy, for iovecs, for RDMA. Whoever wants many at once
+//!   takes [`next_pieces`](CubePlan::next_pieces).
 //! - [`next_strided`](CubePlan::next_strided): runs of equal length at equal distances, as a 2D copy
 //!   or a kernel takes them. A head slice of a page is one of these, not one piece for each token.
 //!
@@ -187,38 +188,93 @@ impl CubePlan {
         }
         let (table, at) = (&*self.table, &mut self.cursor);
         let rest = at.run - at.within;
-        let mut piece = Piece {
-            src: at.src + at.within,
-            dst: at.dst + at.within,
-            bytes: rest,
-        };
+        let (src, dst) = (at.src + at.within, at.dst + at.within);
         if rest > max_bytes {
             let row = at.nest(table).row;
             let odd = match row <= max_bytes {
                 true => (at.within + max_bytes) % row,
                 false => 0,
             };
-            piece.bytes = max_bytes - odd;
-            at.within += piece.bytes;
-            self.left -= piece.bytes;
-            return Some(piece);
+            let bytes = max_bytes - odd;
+            at.within += bytes;
+            self.left -= bytes;
+            return Some(Piece { src, dst, bytes });
         }
         self.left -= rest;
-        if self.left == 0 {
-            return Some(piece);
-        }
-        at.step(table);
-        while max_bytes - piece.bytes >= at.run
-            && (at.src, at.dst) == (piece.src + piece.bytes, piece.dst + piece.bytes)
+        let bytes = self.join((src + rest, dst + rest), rest, max_bytes);
+        Some(Piece { src, dst, bytes })
+    }
+
+    /// As many of the next pieces as there is room for in `out`, and how many they are: what
+    /// [`next_piece`](CubePlan::next_piece) gives when it is asked that often. Where whole pages
+    /// follow each other, this is several times as fast.
+    pub fn next_pieces(&mut self, max_bytes: u64, out: &mut [Piece]) -> usize {
+        let mut filled = 0;
+        while let Some(room) = out.get_mut(filled..)
+            && !room.is_empty()
         {
-            piece.bytes += at.run;
-            self.left -= at.run;
-            if self.left == 0 {
+            let at = &self.cursor;
+            if at.ahead > 0 && at.within == 0 && at.run <= max_bytes && self.left > 0 {
+                filled += self.whole_pages(max_bytes, room);
+            } else if let Some(piece) = self.next_piece(max_bytes) {
+                room[0] = piece;
+                filled += 1;
+            } else {
                 break;
             }
-            at.step(table);
         }
-        Some(piece)
+        filled
+    }
+
+    /// Pieces of whole pages of one run each, from the cursor's on, into `out`, which has room.
+    fn whole_pages(&mut self, max_bytes: u64, out: &mut [Piece]) -> usize {
+        let (table, at) = (&*self.table, &mut self.cursor);
+        // Numbers by themselves, since a struct would be copied through memory each time.
+        let (mut src, mut dst, mut bytes) = (at.src, at.dst, at.run);
+        let run = at.run;
+        let mut filled = 0;
+        let mut steps = 0;
+        for next in at.pages_ahead(table) {
+            steps += 1;
+            if next == (src + bytes, dst + bytes) && max_bytes - bytes >= run {
+                bytes += run;
+                continue;
+            }
+            out[filled] = Piece { src, dst, bytes };
+            filled += 1;
+            self.left -= bytes;
+            (src, dst) = next;
+            bytes = run;
+            if filled == out.len() {
+                break;
+            }
+        }
+        at.skip_ahead(table, steps);
+        if filled < out.len() {
+            // None is ahead any more; what comes next may still follow this piece.
+            self.left -= bytes;
+            let bytes = self.join((src + bytes, dst + bytes), bytes, max_bytes);
+            out[filled] = Piece { src, dst, bytes };
+            filled += 1;
+        }
+        filled
+    }
+
+    /// Steps on from a run that was taken off `left` and ends a piece of `bytes` at `end`. Joins to it
+    /// what follows on both sides, and answers how many bytes it has then.
+    #[inline]
+    fn join(&mut self, mut end: (u64, u64), mut bytes: u64, max_bytes: u64) -> u64 {
+        let (table, at) = (&*self.table, &mut self.cursor);
+        while self.left > 0 {
+            at.step(table);
+            if (at.src, at.dst) != end || max_bytes - bytes < at.run {
+                break;
+            }
+            end = (end.0 + at.run, end.1 + at.run);
+            bytes += at.run;
+            self.left -= at.run;
+        }
+        bytes
     }
 
     /// The next runs to copy, at most `max_bytes` together; none when the plan is done, or if

@@ -52,6 +52,10 @@ pub(super) struct Table {
     pub(super) levels: [Level; 6],
     pub(super) depth: usize,
     pub(super) segments: usize,
+    /// Those of them that have all granules of a segment.
+    pub(super) whole: Range<usize>,
+    /// Whether pages are the fastest outer index, and one segment on both sides.
+    pub(super) by_page: bool,
     /// Granules in the first segment, in one in the middle, and in the last.
     pub(super) granules: [u32; 3],
     /// Segments in a whole page, and where in its page the first segment is.
@@ -137,6 +141,8 @@ impl Table {
             levels,
             depth,
             segments: cut.segments,
+            whole: cut.whole_segments(),
+            by_page: cut.src_parts == cut.dst_parts && levels[depth - 1] == Level::Page,
             granules: cut.granules,
             src_parts: cut.src_parts,
             dst_parts: cut.dst_parts,
@@ -181,6 +187,16 @@ impl Cut {
             src_first: (first % u64::from(src_parts)) as u32,
             dst_first: (first % u64::from(dst_parts)) as u32,
         })
+    }
+
+    fn whole_segments(&self) -> Range<usize> {
+        let first_is_cut = self.granules[0] != self.whole;
+        let last_is_cut = self.granules[2] != self.whole;
+        match (self.segments, first_is_cut) {
+            (1, true) => 0..0,
+            (1, false) => 0..1,
+            (n, cut) => usize::from(cut)..n - usize::from(last_is_cut),
+        }
     }
 
     fn lane(&self, src: PlaneMap, dst: PlaneMap, heads: u32) -> Lane {

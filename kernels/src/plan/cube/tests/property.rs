@@ -238,6 +238,29 @@ proptest! {
     }
 
     #[test]
+    fn many_pieces_at_once_are_those_that_come_one_by_one(
+        seed in any::<u64>(),
+        room in 1usize..9,
+        max in prop_oneof![1u64..200, Just(u64::MAX)],
+    ) {
+        let case = Case::new(seed);
+        let (mut one_by_one, mut at_once) = (case.plan(), case.plan());
+        let mut out = vec![Piece { src: 0, dst: 0, bytes: 0 }; room];
+        loop {
+            let filled = at_once.next_pieces(max, &mut out);
+            for piece in &out[..filled] {
+                prop_assert_eq!(Some(*piece), one_by_one.next_piece(max), "{:?}", case);
+            }
+            prop_assert_eq!(at_once.remaining_bytes(), one_by_one.remaining_bytes());
+            if filled < room {
+                break;
+            }
+        }
+        prop_assert_eq!(at_once.remaining_bytes(), 0);
+        prop_assert_eq!(at_once.next_pieces(max, &mut out), 0);
+    }
+
+    #[test]
     fn strided_runs_are_the_same_rows_in_the_same_order(seed in any::<u64>()) {
         let case = Case::new(seed);
         let mut flat = Vec::new();
