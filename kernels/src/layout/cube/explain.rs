@@ -47,7 +47,7 @@ impl fmt::Display for CubeMismatch {
     }
 }
 
-/// Whether rows of `src` can be copied onto rows of `dst`. Neither must have been validated.
+/// Whether rows of `src` can be copied onto rows of `dst`. Neither need be validated.
 ///
 /// # Errors
 /// [`CubeMismatch`] names everything that differs and may not, with both values.

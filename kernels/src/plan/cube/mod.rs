@@ -16,13 +16,15 @@
 //! Every index is checked at construction and never again; the walk adds distances and looks pages
 //! up, and divides nowhere but to cut a run that is larger than the piece asked for.
 //!
-//! It gives its bytes out in one of two forms, which may be mixed:
+//! It gives its bytes out in one of two forms, which may be mixed, or all at once in a third:
 //!
 //! - [`next_piece`](CubePlan::next_piece): bytes that lie together on both sides, joined as far as
 //!   they do in the order of the walk. For memcpy, for iovecs, for RDMA. Whoever wants many at once
 //!   takes [`next_pieces`](CubePlan::next_pieces).
 //! - [`next_strided`](CubePlan::next_strided): runs of equal length at equal distances, as a 2D copy
 //!   or a kernel takes them. A head slice of a page is one of these, not one piece for each token.
+//! - [`grids`](CubePlan::grids): loops over whole page tables, which is what a kernel is launched
+//!   with. A head slice of a request is one of these.
 //!
 //! The walk goes through the destination in the order of its layout; pages in that of the list. One
 //! exception: if a part has different heads for different planes and the destination has heads
@@ -30,10 +32,12 @@
 
 mod cursor;
 mod error;
+mod grid;
 mod nest;
 mod table;
 
 pub use error::CubePlanError;
+pub use grid::{Grid, GridSide};
 
 use super::Piece;
 use crate::layout::cube::{CubeLayout, Span};
@@ -320,6 +324,13 @@ impl CubePlan {
             at.step(table);
         }
         Some(runs)
+    }
+
+    /// The whole plan, wherever the cursor is, as loops over page tables: at most three for each
+    /// plane, and mostly one for all. They may run in any order, or at the same time.
+    #[must_use]
+    pub fn grids(&self) -> Vec<Grid> {
+        grid::grids(&self.table)
     }
 
     /// What is left, in the longest pieces possible. The plan itself does not move.

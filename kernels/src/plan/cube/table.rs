@@ -58,6 +58,8 @@ pub(super) struct Table {
     pub(super) by_page: bool,
     /// Granules in the first segment, in one in the middle, and in the last.
     pub(super) granules: [u32; 3],
+    /// Granules that the first segment leaves out.
+    pub(super) skip: u32,
     /// Segments in a whole page, and where in its page the first segment is.
     pub(super) src_parts: u32,
     pub(super) dst_parts: u32,
@@ -144,6 +146,7 @@ impl Table {
             whole: cut.whole_segments(),
             by_page: cut.src_parts == cut.dst_parts && levels[depth - 1] == Level::Page,
             granules: cut.granules,
+            skip: cut.skip,
             src_parts: cut.src_parts,
             dst_parts: cut.dst_parts,
             src_first: cut.src_first,

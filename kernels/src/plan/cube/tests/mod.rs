@@ -1,6 +1,7 @@
 //! What a plan is, shown on small ones, and what it cannot be made from.
 
 mod errors;
+mod grid;
 mod property;
 
 use super::*;
@@ -142,6 +143,23 @@ fn a_row_pool_moves_whole_rows_whatever_the_tokens_say() {
     l.kind = CubeKind::State;
     let plan = plan(&l, &l, &[1, 7], &[2, 3], 5..5);
     assert_eq!(plan.total_bytes(), 2 * 256);
+}
+
+#[test]
+fn a_part_can_be_sent_layer_by_layer() {
+    let l = kv(DimOrder::NHD, Share::part(4, 0, 2));
+    let whole = Part::common(&l, &l);
+    let mut all = Vec::new();
+    for layer in 0..3 {
+        let part = whole.of_layers(Span::new(layer, layer + 1));
+        let (from, to) = (PageList::whole([1, 5]), PageList::whole([0, 3]));
+        match CubePlan::new(&l, &l, from, to, 0..8, &part) {
+            Ok(plan) => all.extend(plan.runs()),
+            Err(error) => assert_eq!((error, layer), (CubePlanError::Empty, 2)),
+        }
+    }
+    let at_once: Vec<Piece> = plan(&l, &l, &[1, 5], &[0, 3], 0..8).runs().collect();
+    assert_eq!(all, at_once);
 }
 
 #[test]

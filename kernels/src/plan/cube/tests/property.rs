@@ -6,17 +6,17 @@ use crate::plan::testing::{Addresses, Numbers, Row, row_bytes};
 use proptest::prelude::*;
 
 #[derive(Debug)]
-struct Case {
+pub(super) struct Case {
     src: CubeLayout,
     dst: CubeLayout,
-    from: PageList,
-    to: PageList,
+    pub(super) from: PageList,
+    pub(super) to: PageList,
     tokens: Range<u64>,
     part: Part,
 }
 
 impl Case {
-    fn new(seed: u64) -> Case {
+    pub(super) fn new(seed: u64) -> Case {
         let n = &mut Numbers(seed);
         let (src_order, dst_order) = (n.order(), n.order());
         let joined = |order: DimOrder| order.slower(Dim::Head, Dim::Plane);
@@ -83,6 +83,12 @@ impl Case {
         if n.among(0, 3) == 0 && part.heads.len() > 1 {
             part.heads[0] = Span::new(0, 0);
         }
+        for span in &mut part.heads {
+            if n.among(0, 3) == 0 && span.len() > 1 {
+                span.start += n.among(0, 1);
+                span.end = n.among(span.start + 1, span.end);
+            }
+        }
         Case {
             src,
             dst,
@@ -93,7 +99,7 @@ impl Case {
         }
     }
 
-    fn plan(&self) -> CubePlan {
+    pub(super) fn plan(&self) -> CubePlan {
         let (from, to) = (self.from.clone(), self.to.clone());
         CubePlan::new(
             &self.src,
@@ -107,7 +113,7 @@ impl Case {
     }
 
     /// Every row by itself, in the order of the destination.
-    fn naive(&self) -> Vec<Piece> {
+    pub(super) fn naive(&self) -> Vec<Piece> {
         let mut dims = self.dst.order.0.to_vec();
         let uneven = |spans: Vec<&Span>| spans.windows(2).any(|w| w[0].len() != w[1].len());
         let there = self

@@ -1,7 +1,7 @@
 //! Who serves whom.
 
 use super::*;
-use crate::layout::cube::{CubeKind, DimOrder, Share, Span};
+use crate::layout::cube::{CubeKind, DimOrder, Dtype, Share, Span};
 use crate::plan::testing::models::{plane, pool};
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -107,6 +107,28 @@ fn scales_go_in_the_leg_of_their_data() {
 }
 
 #[test]
+fn scales_follow_their_data_where_two_legs_could_bring_them() {
+    // Heads 0..2 and 1..3: both senders have head 1, and both serve the receiver of all three.
+    let rank = |first, held| {
+        let planes = |channels| vec![plane(Share::part(3, first, held), channels, Dtype::bf16())];
+        let of = "kv".to_owned();
+        vec![
+            pool("scales", CubeKind::Scale { of }, Share::whole(1), planes(1)),
+            pool("kv", CubeKind::Kv, Share::whole(1), planes(16)),
+        ]
+    };
+    for turn in 0..2 {
+        let plan = routes(&[rank(0, 2), rank(1, 2)], &[rank(0, 3)], turn).unwrap();
+        assert_eq!(pairs(&plan), [(0, 0), (1, 0)]);
+        for leg in &plan.legs {
+            let parts: Vec<&Part> = leg.parts.iter().map(|p| &p.part).collect();
+            assert_eq!(parts.len(), 2);
+            assert_eq!(parts[0], parts[1], "sender {}", leg.sender);
+        }
+    }
+}
+
+#[test]
 fn what_nobody_holds_is_named() {
     let heads = Model::Plain { heads: 4 };
     let mut senders = side(heads, 4, 1);
@@ -173,12 +195,12 @@ fn ranks_that_are_wrong_or_too_many_are_named() {
 fn cuttings_made_to_cost_time_are_refused() {
     let of_one = |first: u32| {
         let share = Share::part(4096, first * 16, 16 + first % 7);
-        let planes = vec![plane(share, 1, crate::layout::cube::Dtype::bf16()); 8];
+        let planes = vec![plane(share, 1, Dtype::bf16()); 8];
         vec![pool("kv", CubeKind::Kv, share, planes)]
     };
     let senders: Vec<_> = (0..250).map(of_one).collect();
     let whole = Share::whole(4096);
-    let planes = vec![plane(whole, 1, crate::layout::cube::Dtype::bf16()); 8];
+    let planes = vec![plane(whole, 1, Dtype::bf16()); 8];
     let mut covering = senders;
     covering.push(vec![pool("kv", CubeKind::Kv, whole, planes)]);
     let receivers = [covering[250].clone()];
