@@ -7,7 +7,6 @@ pub(crate) mod models;
 pub(crate) mod world;
 
 use crate::layout::cube::{CubeLayout, Dim, DimOrder};
-use std::collections::HashMap;
 
 /// A row of a pool, in indices that count what the rank holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -21,14 +20,14 @@ pub(crate) struct Row {
 
 /// Where every row of a pool begins, and how many bytes the pool has.
 pub(crate) struct Addresses {
-    pub(crate) at: HashMap<Row, u64>,
+    pub(crate) rows: Vec<(Row, u64)>,
     pub(crate) bytes: u64,
 }
 
 impl Addresses {
     pub(crate) fn new(layout: &CubeLayout) -> Addresses {
         let mut all = Addresses {
-            at: HashMap::new(),
+            rows: Vec::new(),
             bytes: 0,
         };
         all.walk(layout, 0, Row::default());
@@ -37,7 +36,7 @@ impl Addresses {
 
     fn walk(&mut self, layout: &CubeLayout, depth: usize, row: Row) {
         let Some(dim) = layout.order.0.get(depth) else {
-            self.at.insert(row, self.bytes);
+            self.rows.push((row, self.bytes));
             self.bytes += row_bytes(layout, row.plane);
             return;
         };

@@ -2,6 +2,7 @@
 
 use super::Numbers;
 use crate::layout::cube::{CubeKind, CubeLayout, DimOrder, Dtype, Plane, Share};
+use std::ops::Range;
 
 /// How one side runs the model.
 #[derive(Clone, Copy, Debug)]
@@ -55,14 +56,19 @@ pub(crate) fn pool(name: &str, kind: CubeKind, layers: Share, planes: Vec<Plane>
 }
 
 /// The ranks of one side: all of stage 0, then all of stage 1. Every rank of the last stage has an
-/// aux row. Numbers of pages, and gaps, differ from rank to rank.
-pub(crate) fn ranks(model: Model, cutting: Cutting, numbers: &mut Numbers) -> Vec<Vec<CubeLayout>> {
+/// aux row. Numbers of pages, all enough for `tokens`, and gaps differ from rank to rank.
+pub(crate) fn ranks(
+    model: Model,
+    cutting: Cutting,
+    tokens: &Range<u64>,
+    numbers: &mut Numbers,
+) -> Vec<Vec<CubeLayout>> {
     let mut ranks = Vec::new();
     for stage in 0..cutting.pp {
         for rank in 0..cutting.tp {
             let mut pools = rank_of(model, cutting, stage, rank);
             for pool in &mut pools {
-                pool.pages = numbers.among(9, 12);
+                pool.pages = pool.pages_of(tokens.clone()) as u32 + numbers.among(1, 2);
                 pool.page_gap = u64::from(numbers.among(0, 1)) * 3;
             }
             ranks.push(pools);

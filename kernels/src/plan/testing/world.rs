@@ -87,6 +87,9 @@ impl World {
                     ..got
                 };
                 self.number(&mut wanted);
+                if got.memory == wanted.memory {
+                    continue;
+                }
                 let differs = |(a, b): (&u64, &u64)| a != b;
                 if let Some(at) = got.memory.iter().zip(&wanted.memory).position(differs) {
                     let name = &wanted.layout.name;
@@ -150,7 +153,7 @@ impl World {
                 (range, first)
             }
         };
-        for (row, at) in &held.rows.at {
+        for (row, at) in &held.rows.rows {
             let Some(place) = pages.iter().position(|page| *page == row.page) else {
                 continue;
             };

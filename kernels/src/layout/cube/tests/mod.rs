@@ -188,7 +188,7 @@ proptest! {
         let walked = Addresses::new(&layout);
         prop_assert_eq!(layout.bytes(), Some(walked.bytes));
         let maps = layout.maps().unwrap();
-        for (Row { plane, page, layer, head, granule }, at) in &walked.at {
+        for (Row { plane, page, layer, head, granule }, at) in &walked.rows {
             let m = &maps[*plane];
             let product = |step: u64, by: &u32| step * u64::from(*by);
             let place = m.base + product(m.page, page) + product(m.layer, layer)

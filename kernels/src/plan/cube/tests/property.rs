@@ -4,6 +4,7 @@ use super::*;
 use crate::layout::cube::{Dim, Plane};
 use crate::plan::testing::{Addresses, Numbers, Row, row_bytes};
 use proptest::prelude::*;
+use std::collections::HashMap;
 
 #[derive(Debug)]
 pub(super) struct Case {
@@ -128,8 +129,8 @@ impl Case {
         }
         let mut walk = Walk {
             case: self,
-            src: Addresses::new(&self.src),
-            dst: Addresses::new(&self.dst),
+            src: Addresses::new(&self.src).rows.into_iter().collect(),
+            dst: Addresses::new(&self.dst).rows.into_iter().collect(),
             out: Vec::new(),
         };
         let first = (0..self.part.heads.len()).find(|i| !self.part.heads[*i].is_empty());
@@ -144,8 +145,8 @@ impl Case {
 
 struct Walk<'a> {
     case: &'a Case,
-    src: Addresses,
-    dst: Addresses,
+    src: HashMap<Row, u64>,
+    dst: HashMap<Row, u64>,
     out: Vec<Piece>,
 }
 
@@ -212,8 +213,8 @@ impl Walk<'_> {
             granule: (global % per(layout)) as u32,
         };
         self.out.push(Piece {
-            src: self.src.at[&local(src, from)],
-            dst: self.dst.at[&local(dst, to)],
+            src: self.src[&local(src, from)],
+            dst: self.dst[&local(dst, to)],
             bytes: row_bytes(src, row.plane),
         });
     }

@@ -13,7 +13,7 @@ fn side(model: Model, tp: u32, pp: u32) -> Vec<Vec<CubeLayout>> {
         page_tokens: 4,
         order: DimOrder::NHD,
     };
-    ranks(model, cutting, &mut Numbers(1))
+    ranks(model, cutting, &(0..8), &mut Numbers(1))
 }
 
 fn pairs(routes: &Routes) -> Vec<(usize, usize)> {

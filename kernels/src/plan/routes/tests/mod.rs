@@ -14,8 +14,8 @@ use std::ops::Range;
 fn world(model: Model, from: Cutting, to: Cutting, tokens: Range<u64>, seed: u64) -> World {
     let mut numbers = Numbers(seed);
     World {
-        senders: ranks(model, from, &mut numbers),
-        receivers: ranks(model, to, &mut numbers),
+        senders: ranks(model, from, &tokens, &mut numbers),
+        receivers: ranks(model, to, &tokens, &mut numbers),
         tokens,
         turn: seed,
         seed,
