@@ -23,6 +23,48 @@
 //!
 //! The same ranks in the same order and the same `turn` give the same routes everywhere; either side
 //! can compute them.
+//!
+//! ```
+//! use kvroom_kernels::layout::cube::{CubeKind, CubeLayout, DimOrder, Dtype, Plane, Share};
+//! use kvroom_kernels::plan::cube::{CubePlan, PageList};
+//! use kvroom_kernels::plan::routes::routes;
+//!
+//! // What a rank holds of 32 layers and 4 heads of 128 channels.
+//! let rank = |rank: u32, ranks: u32, order: DimOrder| {
+//!     let heads = Share::of_rank(4, rank, ranks)?;
+//!     let plane = Plane { heads, channels: 128, dtype: Dtype::bf16() };
+//!     Some([CubeLayout {
+//!         name: "kv".into(),
+//!         kind: CubeKind::Kv,
+//!         layers: Share::whole(32),
+//!         planes: vec![plane.clone(), plane],
+//!         page_tokens: 16,
+//!         granule: 1,
+//!         pages: 1000,
+//!         page_gap: 0,
+//!         order,
+//!     }])
+//! };
+//! let side = |ranks, order| -> Option<Vec<_>> { (0..ranks).map(|r| rank(r, ranks, order)).collect() };
+//! let prefill = side(4, DimOrder::NHD).ok_or("4 ranks do not divide the heads")?;
+//! let decode = side(2, DimOrder::HND).ok_or("2 ranks do not divide the heads")?;
+//!
+//! let plan = routes(&prefill, &decode, 0)?;
+//! let legs: Vec<_> = plan.legs.iter().map(|leg| (leg.sender, leg.receiver)).collect();
+//! assert_eq!(legs, [(0, 0), (1, 0), (2, 1), (3, 1)]);
+//!
+//! // The last leg: 20 tokens, in two pages on either side.
+//! let (leg, of) = (&plan.legs[3], &plan.legs[3].parts[0]);
+//! let (src, dst) = (&prefill[leg.sender][of.src_pool], &decode[leg.receiver][of.dst_pool]);
+//! let (from, to) = (PageList::whole([7, 2]), PageList::whole([501, 500]));
+//! let mut copy = CubePlan::new(src, dst, from, to, 0..20, &of.part)?;
+//! assert_eq!(copy.total_bytes(), 20 * 32 * 2 * 256);
+//! while let Some(piece) = copy.next_piece(128 << 10) {
+//!     assert!(piece.bytes <= 128 << 10);
+//!     // copy piece.bytes from piece.src of the sender's pool to piece.dst of the receiver's
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod choose;
 mod error;
