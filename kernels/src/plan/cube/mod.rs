@@ -31,6 +31,7 @@
 //! before planes, it goes plane by plane.
 
 mod cursor;
+mod cut;
 mod error;
 mod grid;
 mod nest;

@@ -113,6 +113,21 @@ impl Case {
         .unwrap()
     }
 
+    /// The plan of some of its tokens, with the pages that these need.
+    fn chunk(&self, tokens: Range<u64>) -> CubePlan {
+        let pages = |layout: &CubeLayout, list: &PageList| {
+            let before = tokens.start / u64::from(layout.page_tokens)
+                - self.tokens.start / u64::from(layout.page_tokens);
+            let start = list.range.start + before as usize;
+            PageList {
+                list: list.list.clone(),
+                range: start..start + layout.pages_of(tokens.clone()) as usize,
+            }
+        };
+        let (from, to) = (pages(&self.src, &self.from), pages(&self.dst, &self.to));
+        CubePlan::new(&self.src, &self.dst, from, to, tokens, &self.part).unwrap()
+    }
+
     /// Every row by itself, in the order of the destination.
     pub(super) fn naive(&self) -> Vec<Piece> {
         let mut dims = self.dst.order.0.to_vec();
@@ -242,6 +257,36 @@ proptest! {
         let runs: Vec<Piece> = case.plan().runs().collect();
         prop_assert_eq!(runs, joined(&naive), "{:?}", case);
         prop_assert_eq!(case.plan().total_bytes(), naive.iter().map(|p| p.bytes).sum::<u64>());
+    }
+
+    #[test]
+    fn chunks_of_tokens_and_of_layers_are_the_request_at_once(seed in any::<u64>()) {
+        let mut case = Case::new(seed);
+        let sorted = |pieces: Vec<Piece>| {
+            let mut bytes: Vec<(u64, u64)> = (pieces.iter())
+                .flat_map(|p| (0..p.bytes).map(|i| (p.dst + i, p.src + i)))
+                .collect();
+            bytes.sort_unstable();
+            bytes
+        };
+        let wanted = sorted(case.naive());
+        let n = &mut Numbers(seed);
+        let granule = u64::from(case.src.granule);
+        let last = case.tokens.end.div_ceil(granule) - 1;
+        let cut = u64::from(n.among(0, (last - case.tokens.start / granule) as u32));
+        let cut = (case.tokens.start / granule + cut) * granule;
+        let Part { layers, heads } = case.part.clone();
+        let mut pieces = Vec::new();
+        for layer in layers.start..layers.end {
+            let heads = heads.clone();
+            case.part = Part { layers: Span::new(layer, layer + 1), heads };
+            for tokens in [case.tokens.start..cut, cut..case.tokens.end] {
+                if !tokens.is_empty() {
+                    pieces.extend(case.chunk(tokens).runs());
+                }
+            }
+        }
+        prop_assert_eq!(sorted(pieces), wanted, "{:?}", case);
     }
 
     #[test]
