@@ -23,8 +23,13 @@ pub struct CubeDifference {
 /// Two sides that cannot be planned onto each other. The engines must be configured alike.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct CubeMismatch {
-    /// Everything that differs, pool by pool; at least one.
+    /// What differs, pool by pool; at least one, and the first [`CubeMismatch::MAX`] of them.
     pub differences: Vec<CubeDifference>,
+}
+
+impl CubeMismatch {
+    /// Most differences that are named. Whoever has more has other worries.
+    pub const MAX: usize = 64;
 }
 
 impl fmt::Display for CubeMismatch {
@@ -103,7 +108,7 @@ pub fn explain_sets<'a>(
     let mut differences = Vec::new();
     let mut take = |result: Result<(), CubeMismatch>| {
         for difference in result.err().map_or_else(Vec::new, |m| m.differences) {
-            if !differences.contains(&difference) {
+            if differences.len() < CubeMismatch::MAX && !differences.contains(&difference) {
                 differences.push(difference);
             }
         }
@@ -182,7 +187,7 @@ impl<'a> List<'a> {
     }
 
     fn compare<T: PartialEq + ToString>(&mut self, field: &str, src: &T, dst: &T) {
-        if src != dst {
+        if src != dst && self.differences.len() < CubeMismatch::MAX {
             self.differences.push(CubeDifference {
                 pool: self.pool.to_owned(),
                 field: field.to_owned(),

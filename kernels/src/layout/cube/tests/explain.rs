@@ -97,6 +97,26 @@ fn a_pool_that_one_side_lacks_is_a_difference() {
 }
 
 #[test]
+fn a_mismatch_names_no_more_than_people_read() {
+    let many: Vec<CubeLayout> = (0..1000)
+        .map(|i| CubeLayout {
+            name: format!("pool {i}"),
+            ..kv()
+        })
+        .collect();
+    let said = explain_sets(&many, []).unwrap_err();
+    assert_eq!(said.differences.len(), CubeMismatch::MAX);
+    let mut wide = kv();
+    wide.planes = vec![plane(Share::whole(1), 1, Dtype::bf16()); 1000];
+    let mut other = wide.clone();
+    for plane in &mut other.planes {
+        plane.channels = 2;
+    }
+    let said = super::super::explain(&wide, &other).unwrap_err();
+    assert_eq!(said.differences.len(), CubeMismatch::MAX);
+}
+
+#[test]
 fn ranks_of_one_side_may_hold_different_pools_but_must_agree_on_each() {
     let mut second = kv();
     second.layers = Share::part(4, 3, 1);
