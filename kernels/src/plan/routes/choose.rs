@@ -10,7 +10,7 @@
 //!
 //! The same is done for layers, so that a choice is a rectangle.
 
-use super::{MAX_WORK, RouteError};
+use super::RouteError;
 use crate::layout::cube::{CubeLayout, Span};
 use crate::plan::cube::Part;
 use std::collections::BTreeMap;
@@ -33,18 +33,19 @@ pub(super) struct Chooser<'a> {
     has_leg: Vec<bool>,
     /// Bytes a sender has for each token, and for each request.
     load: Vec<[u64; 2]>,
+    /// Candidates that may still be looked at.
     work: u64,
 }
 
 impl<'a> Chooser<'a> {
-    pub(super) fn new(senders: &'a [&'a [CubeLayout]], turn: u64) -> Chooser<'a> {
+    pub(super) fn new(senders: &'a [&'a [CubeLayout]], turn: u64, work: u64) -> Chooser<'a> {
         Chooser {
             senders,
             turn,
             receiver: 0,
             has_leg: vec![false; senders.len()],
             load: vec![[0; 2]; senders.len()],
-            work: 0,
+            work,
         }
     }
 
@@ -66,13 +67,26 @@ impl<'a> Chooser<'a> {
         let mut choices = Vec::new();
         let layers = holders.iter().map(|(_, p)| p.layers.span());
         for layers in stretches(pool.layers.span(), layers) {
+            let mut here = holders.clone();
+            here.retain(|(_, p)| p.layers.span().holds(layers));
+            let lead_here = lead.map(|(data, choices)| {
+                let holds = |c: &&Choice| c.layers.holds(layers);
+                (data, choices.iter().filter(holds).collect::<Vec<_>>())
+            });
             for (plane, held) in pool.planes.iter().enumerate() {
-                let heads = holders.iter().map(|(_, p)| p.planes[plane].heads.span());
+                let follows = |data: &CubeLayout| data.planes[plane].heads == held.heads;
+                let heads = here.iter().map(|(_, p)| p.planes[plane].heads.span());
                 for heads in stretches(held.heads.span(), heads) {
-                    let leader = lead
-                        .filter(|(data, _)| data.planes[plane].heads == held.heads)
-                        .and_then(|(_, choices)| leader(choices, layers, plane, heads));
-                    let sender = self.one(pool, &holders, layers, plane, heads, leader)?;
+                    let leader = match &lead_here {
+                        Some((data, choices)) if follows(data) => {
+                            self.spend(choices.len(), pool)?;
+                            leader(choices, plane, heads)
+                        }
+                        _ => None,
+                    };
+                    self.spend(here.len(), pool)?;
+                    let part = (layers, plane, heads);
+                    let sender = self.one(pool, &here, part, leader)?;
                     let rows = u64::from(layers.len()) * u64::from(heads.len());
                     let row = held.row_bytes(pool.granule).unwrap_or(0);
                     let load = &mut self.load[sender][usize::from(pool.kind.is_row())];
@@ -90,24 +104,28 @@ impl<'a> Chooser<'a> {
         Ok(choices)
     }
 
-    /// Who sends one rectangle.
+    /// Takes off what is about to be looked at.
+    fn spend(&mut self, candidates: usize, pool: &CubeLayout) -> Result<(), RouteError> {
+        match self.work.checked_sub(candidates as u64) {
+            Some(left) => {
+                self.work = left;
+                Ok(())
+            }
+            None => Err(RouteError::Ragged {
+                pool: pool.name.clone(),
+            }),
+        }
+    }
+
+    /// Who sends one rectangle (layers, plane, heads), of those who hold its layers.
     fn one(
-        &mut self,
+        &self,
         pool: &CubeLayout,
         holders: &[(usize, &CubeLayout)],
-        layers: Span,
-        plane: usize,
-        heads: Span,
+        (layers, plane, heads): (Span, usize, Span),
         leader: Option<usize>,
     ) -> Result<usize, RouteError> {
-        self.work += holders.len() as u64;
-        if self.work > MAX_WORK {
-            let pool = pool.name.clone();
-            return Err(RouteError::Ragged { pool });
-        }
-        let holds = |p: &CubeLayout| {
-            p.layers.span().holds(layers) && p.planes[plane].heads.span().holds(heads)
-        };
+        let holds = |p: &CubeLayout| p.planes[plane].heads.span().holds(heads);
         let candidates: Vec<usize> = (holders.iter())
             .filter_map(|(s, p)| holds(p).then_some(*s))
             .collect();
@@ -135,9 +153,9 @@ impl<'a> Chooser<'a> {
     }
 }
 
-/// Who was chosen for a rectangle of the leading pool that holds this one.
-fn leader(choices: &[Choice], layers: Span, plane: usize, heads: Span) -> Option<usize> {
-    let holds = |c: &&Choice| c.plane == plane && c.layers.holds(layers) && c.heads.holds(heads);
+/// Who was chosen for these heads of the leading pool. `choices` hold the layers.
+fn leader(choices: &[&Choice], plane: usize, heads: Span) -> Option<usize> {
+    let holds = |c: &&&Choice| c.plane == plane && c.heads.holds(heads);
     choices.iter().find(holds).map(|c| c.sender)
 }
 

@@ -81,9 +81,9 @@ use serde::{Deserialize, Serialize};
 pub const MAX_RANKS: usize = 256;
 /// Most pools of one rank.
 pub const MAX_POOLS: usize = 32;
-/// Most candidates that are looked at for one set of routes. Engines' cuttings need some thousands;
-/// what exceeds it was made to cost time.
-pub const MAX_WORK: u64 = 1 << 24;
+/// Most candidates that are looked at for one set of routes. 256 ranks of 32 heads and 8 stages onto
+/// 256 that hold everything need a quarter of it; what exceeds it was made to cost time.
+pub const MAX_WORK: u64 = 1 << 26;
 
 /// Everything one receiver gets from one sender.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -146,7 +146,17 @@ where
         senders.iter().flat_map(|set| set.iter()),
         receivers.iter().flat_map(|set| set.iter()),
     )?;
-    let mut chooser = Chooser::new(&senders, turn);
+    within(MAX_WORK, &senders, &receivers, turn)
+}
+
+/// Routes between sets that were checked, if no more than `work` candidates need be looked at.
+fn within(
+    work: u64,
+    senders: &[&[CubeLayout]],
+    receivers: &[&[CubeLayout]],
+    turn: u64,
+) -> Result<Routes, RouteError> {
+    let mut chooser = Chooser::new(senders, turn, work);
     let mut legs = Vec::new();
     for (receiver, pools) in receivers.iter().enumerate() {
         chooser.next_receiver(receiver);
@@ -160,7 +170,7 @@ where
             let made = chooser.choose(&pools[at], lead)?;
             choices[at] = made;
         }
-        legs.extend(legs_of(&senders, receiver, pools, &choices));
+        legs.extend(legs_of(senders, receiver, pools, &choices));
     }
     let silent = (0..senders.len())
         .filter(|sender| legs.iter().all(|leg| leg.sender != *sender))

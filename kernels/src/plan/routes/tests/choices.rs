@@ -193,19 +193,44 @@ fn ranks_that_are_wrong_or_too_many_are_named() {
 
 #[test]
 fn cuttings_made_to_cost_time_are_refused() {
-    let of_one = |first: u32| {
-        let share = Share::part(4096, first * 16, 16 + first % 7);
-        let planes = vec![plane(share, 1, Dtype::bf16()); 8];
+    // Each sender begins and ends somewhere else: 20 cuts of either axis, 10 candidates and more.
+    let of_one = |first: u32, held: u32| {
+        let share = Share::part(40, first, held);
+        let planes = vec![plane(share, 1, Dtype::bf16())];
         vec![pool("kv", CubeKind::Kv, share, planes)]
     };
-    let senders: Vec<_> = (0..250).map(of_one).collect();
-    let whole = Share::whole(4096);
-    let planes = vec![plane(whole, 1, Dtype::bf16()); 8];
-    let mut covering = senders;
-    covering.push(vec![pool("kv", CubeKind::Kv, whole, planes)]);
-    let receivers = [covering[250].clone()];
-    let error = routes(&covering, &receivers, 0).unwrap_err();
-    assert!(matches!(error, RouteError::Ragged { .. }), "{error}");
+    let senders: Vec<_> = (0..20).map(|first| of_one(first, 20)).collect();
+    let (senders, receivers): (Vec<_>, _) = (senders, [of_one(10, 20)]);
+    let senders: Vec<&[CubeLayout]> = senders.iter().map(Vec::as_slice).collect();
+    let receivers: Vec<&[CubeLayout]> = receivers.iter().map(Vec::as_slice).collect();
+    let error = within(1000, &senders, &receivers, 0).unwrap_err();
+    assert_eq!(error, RouteError::Ragged { pool: "kv".into() });
+    assert!(within(MAX_WORK, &senders, &receivers, 0).is_ok());
+}
+
+#[test]
+fn the_largest_cuttings_of_engines_are_not_refused() {
+    let side = |tp, pp, planes: usize| -> Vec<Vec<CubeLayout>> {
+        (0..tp * pp)
+            .map(|rank| {
+                let layers = Share::part(64, rank / tp * (64 / pp), 64 / pp);
+                let heads = Share::of_rank(32, rank % tp, tp).unwrap();
+                let of = "kv".to_owned();
+                let planes = |channels| vec![plane(heads, channels, Dtype::bf16()); planes];
+                vec![
+                    pool("kv", CubeKind::Kv, layers, planes(128)),
+                    pool("scales", CubeKind::Scale { of }, layers, planes(1)),
+                ]
+            })
+            .collect()
+    };
+    let whole = side(1, 1, 2).remove(0);
+    let receivers = vec![whole; MAX_RANKS / 16];
+    let senders = side(32, 8, 2);
+    assert_eq!(senders.len(), MAX_RANKS);
+    let plan = routes(&senders, &receivers, 0).unwrap();
+    assert_eq!(plan.legs.len(), MAX_RANKS * receivers.len());
+    assert!(plan.legs.iter().all(|leg| leg.parts.len() == 2));
 }
 
 /// How often each cell that a receiver holds is served.
