@@ -8,7 +8,10 @@
 //! A [`PoolLayout`] is plain data that also comes from peers: [`PoolLayout::validate`] is what makes
 //! it safe to compute with. On a layout that was not validated the other functions saturate or
 //! answer `None`; they never panic.
+//!
+//! What the bytes of a cell mean (planes, heads, tokens) is in [`cube`].
 
+pub mod cube;
 mod explain;
 
 pub use explain::{Difference, Mismatch, explain};

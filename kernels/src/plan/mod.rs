@@ -9,10 +9,13 @@
 //!
 //! A plan owns what it needs and holds a cursor, so it can wait in a lane's queue between pieces; no
 //! descriptor is ever stored. It walks the cells in the order in which they lie at the destination.
-//! Today it plans equal layouts ([`explain`]); order of the indices and
-//! number of pages may differ.
+//! A [`Plan`] is for equal layouts ([`explain`]); order of the indices and number of pages may
+//! differ. Unequal ones (head slices, other page sizes, planes apart) are planned by [`cube`], and
+//! [`routes`] says which ranks send what to which.
 
+pub mod cube;
 mod error;
+pub mod routes;
 
 pub use error::{End, PlanError};
 
@@ -363,5 +366,7 @@ impl Iterator for Cells<'_> {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
