@@ -59,6 +59,8 @@ both! {
     kernels::code_stays_loaded_while_its_kernel_is_queued;
     failures::a_failure_at_any_call_hands_everything_back;
     failures::a_failure_that_stays_at_any_call_ends_this_device_and_no_other;
+    failures::streams_that_could_not_be_chained_are_both_waited_for;
+    failures::work_whose_event_could_not_be_recorded_is_over_when_its_stream_is_idle;
     failures::an_illegal_access_comes_late_and_is_told_to_everybody_who_shares_the_context;
     failures::what_a_lost_device_may_still_use_is_never_freed;
     failures::a_device_that_the_engine_lost_is_noticed_by_the_next_look;

@@ -82,6 +82,7 @@ const IMPURE_PATHS: &[&str] = &[
 const UNSAFE: &[&str] = &[
     "actors/src/copy/device/cuda/api.rs",
     "actors/src/copy/device/cuda/backend.rs",
+    "actors/src/copy/device/cuda/context.rs",
     "actors/src/copy/device/cuda/copies.rs",
     "actors/src/copy/device/cuda/identity.rs",
     "actors/src/copy/device/cuda/nvrtc.rs",
@@ -122,8 +123,10 @@ const UNSAFE: &[&str] = &[
     "actors/tests/standin-libcuda/src/exports.rs",
     "actors/tests/standin-libcuda/src/kernels.rs",
     "actors/tests/standin-libcuda/src/lib.rs",
+    "actors/tests/standin-libcuda/src/macros.rs",
     "actors/tests/standin-libcuda/src/memory.rs",
     "actors/tests/standin-libcuda/src/stream.rs",
+    "actors/tests/standin-libcuda/src/work.rs",
     "fuzz/src/counted.rs",
     "src/cli/bench/kernel.rs",
     "tests/forked.rs",

@@ -73,7 +73,7 @@ fn copies_go_one_by_one_to_an_older_driver() {
 fn a_device_that_takes_no_batches_gets_its_copies_one_by_one() {
     let test = "driver::a_device_that_takes_no_batches_gets_its_copies_one_by_one";
     in_child(test, &[], |rig| {
-        rig.fail_named(Some("cuMemcpyBatchAsync"), 0, 801);
+        rig.fail_call("cuMemcpyBatchAsync", 0, 801);
         assert_eq!(copies(rig), (0, 40));
     });
 }
@@ -89,7 +89,7 @@ fn copies_of_which_only_some_were_queued_keep_their_memory_until_those_are_over(
         let context = rig.context(0);
         let line = stream(&context);
         let plug = Plug::new(&line);
-        rig.fail_named(Some("cuMemcpyAsync"), 2, 1);
+        rig.fail_call("cuMemcpyAsync", 2, 1);
         let refused = line.queue(context.device_memory(64).unwrap(), |memory, q| {
             let copy = |nth: u64| {
                 Ok(Copy {
@@ -148,7 +148,7 @@ fn a_driver_that_does_not_start_is_an_error_with_its_reason_and_may_start_later(
     let test =
         "driver::a_driver_that_does_not_start_is_an_error_with_its_reason_and_may_start_later";
     in_child(test, &[], |rig| {
-        rig.fail_named(Some("cuInit"), 0, 803);
+        rig.fail_call("cuInit", 0, 803);
         let error = rig.try_context(0).unwrap_err();
         assert!(matches!(
             error,

@@ -89,12 +89,15 @@ impl Rig for Emulated {
     }
 
     fn fail(&self, nth: u64, code: u32) {
-        let fault = Fault {
-            call: None,
-            nth,
-            what: Injected::Returns(code),
-        };
-        self.machine().inject(0, fault).unwrap();
+        let what = Injected::Returns(code);
+        let call = None;
+        self.machine().inject(0, Fault { call, nth, what }).unwrap();
+    }
+
+    fn fail_call(&self, call: &'static str, nth: u64, code: u32) {
+        let what = Injected::Returns(code);
+        let call = Some(call);
+        self.machine().inject(0, Fault { call, nth, what }).unwrap();
     }
 
     fn has_failed(&self) -> bool {

@@ -20,6 +20,8 @@ pub(crate) trait Rig {
     fn code(&self) -> Code;
     /// Makes the `nth` call from now fail, whichever it is (of device 0, where they can be told apart).
     fn fail(&self, nth: u64, code: u32);
+    /// The same, of calls of one name.
+    fn fail_call(&self, call: &'static str, nth: u64, code: u32);
     /// Forgets what was to fail; whether it has.
     fn has_failed(&self) -> bool;
     /// Loses a device as somebody else's work would.

@@ -8,6 +8,7 @@ use crate::rig::Rig;
 use kvroom_actors::copy::device::cuda::open;
 use kvroom_actors::copy::device::{Code, Context, DeviceError};
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -100,6 +101,12 @@ pub(crate) fn in_child_with(
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
+    for line in String::from_utf8_lossy(&output.stderr).lines() {
+        if line.starts_with("SKIPPED") {
+            // Not by a macro: what those print is kept from who runs the tests.
+            let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+        }
+    }
     assert!(
         output.status.success() && said.contains("1 passed"),
         "{test}: {}\n{said}{}",
@@ -145,7 +152,7 @@ impl Standin {
         stats
     }
 
-    pub(crate) fn fail_named(&self, name: Option<&str>, nth: u64, code: u32) {
+    fn fail_named(&self, name: Option<&str>, nth: u64, code: u32) {
         let name = name.map(|name| CString::new(name).unwrap());
         let name_at = name.as_ref().map_or(std::ptr::null(), |name| name.as_ptr());
         let fail = self.find(c"standin_fail");
@@ -168,6 +175,10 @@ impl Rig for Standin {
 
     fn fail(&self, nth: u64, code: u32) {
         self.fail_named(None, nth, code);
+    }
+
+    fn fail_call(&self, call: &'static str, nth: u64, code: u32) {
+        self.fail_named(Some(call), nth, code);
     }
 
     fn has_failed(&self) -> bool {

@@ -19,6 +19,9 @@ const SPARE_EVENTS: usize = 256;
 const CLOSING: Duration = Duration::from_secs(2);
 
 /// One context of one device. Clones are the same context; it ends with the last thing made from it.
+///
+/// Whoever owns it calls [`reap`](Self::reap) now and then, and [`close`](Self::close) at the end: work
+/// that was let go of keeps its things, and the context with them, until somebody looks.
 #[derive(Clone)]
 pub struct Context {
     pub(super) inner: Arc<Inner>,

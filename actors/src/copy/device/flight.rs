@@ -12,7 +12,7 @@ use super::backend::{Handle, Result};
 use super::context::Inner;
 use super::error::{DeviceError, Sticky};
 use super::kernel::Kernel;
-use super::stream::{Queue, QueueError, Stream, StreamInner};
+use super::stream::StreamInner;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -139,35 +139,6 @@ impl<T: Send + 'static> InFlight<T> {
                 other => return other,
             }
         }
-    }
-
-    /// Queues more work for the same things, on this or another stream, behind what is queued for
-    /// them already.
-    ///
-    /// # Errors
-    ///
-    /// As [`Stream::queue`]; what they are owned by comes back in flight.
-    #[allow(clippy::result_large_err)] // It hands things back.
-    pub fn then<F>(
-        mut self,
-        stream: &Stream,
-        work: F,
-    ) -> std::result::Result<InFlight<T>, QueueError<T>>
-    where
-        F: for<'q> FnOnce(&'q mut T, &mut Queue<'q>) -> Result<()>,
-    {
-        let Some(flight) = self.flight.take() else {
-            unreachable!("a flight is there until it is polled or dropped");
-        };
-        let Flight {
-            context,
-            proofs,
-            keeps,
-            holds,
-            ..
-        } = flight;
-        context.counts.in_flight.fetch_sub(1, Ordering::Relaxed);
-        stream.queue_behind(proofs, keeps, holds, work)
     }
 }
 

@@ -19,6 +19,16 @@
 //! - An error that stays is told as such by every later call. It ends this device's work and no
 //!   other's.
 //! - Nothing waits for a device without a bound.
+//!
+//! How a lane is to use it, for a piece that is read from one device and written to another:
+//!
+//! ```text
+//!   holds = (guard of the gate, ticket of the source, slot, pools)
+//!   queue: stream 1: after(engine's Ready), gather kernel into the slot
+//!          on(stream 2): slot to pages, `call` to wake the lane
+//!   poll ─▶ Landed(holds): the guard is dropped (the gate is left), the slot is back in its ring
+//!        ─▶ Lost: the room ends as `DeviceLost`; what it held stays, for no proof says otherwise
+//! ```
 
 mod backend;
 mod context;
@@ -29,6 +39,7 @@ mod error;
 mod flight;
 mod kernel;
 mod memory;
+mod queue;
 mod ready;
 mod staging;
 mod stream;
@@ -39,6 +50,7 @@ pub use error::{Culprit, DeviceError, Sticky};
 pub use flight::{InFlight, Lost, Polled};
 pub use kernel::{Arg, Code, Kernel, Launch, Module, Program};
 pub use memory::{DeviceMemory, IpcMemory, Pinned, Source, Target};
+pub use queue::{Copy, Queue};
 pub use ready::Ready;
 pub use staging::{Slot, Staging};
-pub use stream::{Copy, Held, Queue, QueueError, Stream};
+pub use stream::{Held, QueueError, Stream};

@@ -1,8 +1,10 @@
 //! What fails, who is told, and what is left.
 
-use crate::rig::{LONG, Plug, Rig, Witness, bytes_of, device, land, noise, pinned, stream, until};
+use crate::rig::{
+    LONG, Plug, Rig, Witness, bytes_of, device, land, noise, pending, pinned, stream, until,
+};
 use kvroom_actors::copy::device::{
-    Arg, Context, Culprit, DeviceError, Held, InFlight, Launch, Polled, Priority, QueueError,
+    Arg, Context, Copy, Culprit, DeviceError, Held, InFlight, Launch, Polled, Priority, QueueError,
     Staging,
 };
 use std::sync::Arc;
@@ -44,34 +46,28 @@ fn script(rig: &dyn Rig, ordinal: u32, seen: &mut Option<Context>) -> Result<Vec
     let mut slot = ring.take().unwrap();
     slot.write(0..256, |to| to.copy_from_slice(&bytes))?;
     one.record(&ready)?;
-    let scattered = one.queue((slot, Arc::clone(&memory)), |(slot, memory), q| {
+    let (slot, _) = settle(one.queue((slot, Arc::clone(&memory)), |(slot, memory), q| {
         q.after(&ready)?;
-        let parts: Result<Vec<_>, _> = (0..4)
-            .map(|nth| {
-                Ok(kvroom_actors::copy::device::Copy {
-                    to: memory.range(nth * 64..(nth + 1) * 64)?,
-                    from: slot.source(nth * 64..(nth + 1) * 64)?,
-                })
+        let slot = slot.target(0..256)?;
+        let parts = (0..4).map(|nth| {
+            let range = nth * 64..(nth + 1) * 64;
+            Ok(Copy {
+                to: memory.range(range.clone())?,
+                from: slot.part(range)?.into(),
             })
-            .collect();
-        q.copies(&parts?)?;
-        let args = [
-            Arg::target(memory.range(0..256)?),
-            Arg::u64(256),
-            Arg::u32(1),
-        ];
-        q.launch(&add, &Launch::line(1, 256), &args)
-    });
-    let scattered = match scattered {
-        Ok(flight) => flight,
-        Err(error) => return settle::<_>(Err(error)).map(|_| Vec::new()),
-    };
-    let slot = settle(scattered.then(&two, |(slot, memory), q| {
-        q.copy(slot.target(0..256)?, memory.range(0..256)?)?;
+        });
+        q.copies(&parts.collect::<Result<Vec<_>, DeviceError>>()?)?;
+        let all = memory.range(0..256)?;
+        let args = [Arg::target(all), Arg::u64(256), Arg::u32(1)];
+        q.launch(&add, &Launch::line(1, 256), &args)?;
+        q.on(&two)?;
+        q.copy(slot, all)?;
+        q.call(|| ())?;
+        q.on(&one)?;
         q.call(|| ())
     }))?;
     one.is_idle()?;
-    slot.0.read(0..256, <[u8]>::to_vec)
+    slot.read(0..256, <[u8]>::to_vec)
 }
 
 fn want() -> Vec<u8> {
@@ -156,6 +152,51 @@ pub(crate) fn a_failure_that_stays_at_any_call_ends_this_device_and_no_other(rig
             return;
         }
     }
+}
+
+pub(crate) fn streams_that_could_not_be_chained_are_both_waited_for(rig: &dyn Rig) {
+    let context = rig.context(0);
+    let (one, two) = (stream(&context), stream(&context));
+    let plug = Plug::new(&one);
+    let (witness, dropped) = Witness::new();
+    let holds = (
+        pinned(&context, &[1; 8]),
+        context.device_memory(8).unwrap(),
+        witness,
+    );
+    rig.fail_call("cuStreamWaitEvent", 0, PASSING);
+    let flight = one.queue(holds, |(from, to, _), q| {
+        q.copy(to.range(0..8)?, from.source(0..8)?)?;
+        // Whoever does not care about the error gets no order, and still both proofs.
+        assert!(q.on(&two).is_err());
+        q.call(|| ())
+    });
+    let flight = flight.unwrap();
+    until(|| two.is_idle().unwrap());
+    let flight = pending(flight);
+    assert!(!dropped.load(Ordering::SeqCst));
+    drop(plug);
+    land(flight);
+}
+
+pub(crate) fn work_whose_event_could_not_be_recorded_is_over_when_its_stream_is_idle(
+    rig: &dyn Rig,
+) {
+    let context = rig.context(0);
+    let line = stream(&context);
+    let plug = Plug::new(&line);
+    rig.fail_call("cuEventRecord", 0, PASSING);
+    let refused = line.queue(context.pinned(8).unwrap(), |_, q| q.call(|| ()));
+    let refused = refused.unwrap_err();
+    assert!(!refused.error.is_sticky());
+    let Held::InFlight(flight) = refused.holds else {
+        panic!("it was queued");
+    };
+    let flight = pending(flight);
+    assert_eq!(context.stats().pinned_bytes, 8);
+    drop(plug);
+    drop(land(flight));
+    assert_eq!(context.stats().pinned_bytes, 0);
 }
 
 pub(crate) fn an_illegal_access_comes_late_and_is_told_to_everybody_who_shares_the_context(

@@ -192,16 +192,16 @@ pub(crate) fn slots_of_a_small_ring_carry_every_byte_through_two_streams(rig: &d
         let range = nth * PIECE..(nth + 1) * PIECE;
         let holds = (slot, Arc::clone(&from), Arc::clone(&to));
         let counts = Arc::clone(&landed);
-        let gathers = gather.queue(holds, |(slot, from, _), q| {
-            q.copy(slot.target(0..PIECE)?, from.range(range.clone())?)
-        });
-        let scatters = gathers.unwrap().then(&scatter, |(slot, _, to), q| {
-            q.copy(to.range(range.clone())?, slot.source(0..PIECE)?)?;
+        let flight = gather.queue(holds, |(slot, from, to), q| {
+            let slot = slot.target(0..PIECE)?;
+            q.copy(slot, from.range(range.clone())?)?;
+            q.on(&scatter)?;
+            q.copy(to.range(range.clone())?, slot)?;
             q.call(move || {
                 counts.fetch_add(1, Ordering::SeqCst);
             })
         });
-        flights.push_back(scatters.unwrap());
+        flights.push_back(flight.unwrap());
         assert!(flights.len() <= 3);
     }
     flights.into_iter().for_each(|flight| drop(land(flight)));

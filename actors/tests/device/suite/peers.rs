@@ -44,11 +44,11 @@ pub(crate) fn work_of_two_devices_is_one_piece_with_two_proofs(rig: &dyn Rig) {
         device(&there, &[0; 16]),
         there.pinned(16).unwrap(),
     );
-    let flight = one.queue(holds, |(from, to, _), q| {
-        q.copy(to.range(0..16)?, from.range(0..16)?)
-    });
-    let flight = flight.unwrap().then(&two, |(_, to, out), q| {
-        q.copy(out.target(0..16)?, to.range(0..16)?)
+    let flight = one.queue(holds, |(from, to, out), q| {
+        let to = to.range(0..16)?;
+        q.copy(to, from.range(0..16)?)?;
+        q.on(&two)?;
+        q.copy(out.target(0..16)?, to)
     });
     let flight = pending(flight.unwrap());
     drop(plug);
