@@ -17,6 +17,7 @@ pub(crate) const INVALID_HANDLE: u32 = 400;
 pub(crate) const NOT_FOUND: u32 = 500;
 pub(crate) const NOT_READY: u32 = 600;
 pub(crate) const ILLEGAL_ADDRESS: u32 = 700;
+pub(crate) const LAUNCH_FAILED: u32 = 719;
 pub(crate) const PEER_ALREADY: u32 = 704;
 pub(crate) const NOT_SUPPORTED: u32 = 801;
 
@@ -62,8 +63,8 @@ pub(crate) struct State {
     pub(crate) events: Mutex<HashMap<u64, Arc<Event>>>,
     /// The names of the kernels of each module.
     pub(crate) modules: Mutex<HashMap<u64, Vec<String>>>,
-    /// The name of each kernel.
-    pub(crate) kernels: Mutex<HashMap<u64, String>>,
+    /// The module and the name of each kernel.
+    pub(crate) kernels: Mutex<HashMap<u64, (u64, String)>>,
     pub(crate) pulse: Mutex<()>,
     pub(crate) bell: Condvar,
     pub(crate) faults: Mutex<Faults>,

@@ -1,7 +1,7 @@
 //! A stream: a queue, and a thread that works it off.
 
 use crate::kernels;
-use crate::state::{Event, State, lock, setting, state};
+use crate::state::{Event, LAUNCH_FAILED, State, lock, setting, state};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,8 @@ unsafe impl Send for HostCall {}
 pub(crate) enum Step {
     /// To, from, bytes.
     Copy(Vec<(u64, u64, u64)>),
-    Launch(String, Vec<u64>),
+    /// Module, kernel, arguments.
+    Launch(u64, String, Vec<u64>),
     Record(Arc<Event>, u64),
     Wait(Arc<Event>, u64),
     Call(HostCall),
@@ -114,7 +115,13 @@ impl Stream {
                 let mut copies = copies.into_iter().rev();
                 copies.try_for_each(|(to, from, bytes)| state.copy(to, from, bytes))
             }
-            Step::Launch(name, args) => kernels::run(state, &name, &args),
+            Step::Launch(module, name, args) => {
+                // Code that was unloaded is not there to be run.
+                if !lock(&state.modules).contains_key(&module) {
+                    return Err(LAUNCH_FAILED);
+                }
+                kernels::run(state, &name, &args)
+            }
             Step::Record(event, recorded) => {
                 event.done.fetch_max(recorded, Ordering::SeqCst);
                 state.ring();

@@ -104,7 +104,7 @@ driver! {
             return Err(NOT_FOUND);
         }
         let number = state.number();
-        lock(&state.kernels).insert(number, name);
+        lock(&state.kernels).insert(number, (module as u64, name));
         give!(function, number as Ptr)
     }
 
@@ -126,7 +126,7 @@ driver! {
             return Err(INVALID_VALUE);
         }
         let name = lock(&state.kernels).get(&(function as u64)).cloned();
-        let name = name.ok_or(INVALID_HANDLE)?;
+        let (module, name) = name.ok_or(INVALID_HANDLE)?;
         let mut args = Vec::new();
         for (nth, width) in kernels::widths(&name).ok_or(NOT_FOUND)?.iter().enumerate() {
             // SAFETY: one pointer for each parameter, says the caller.
@@ -140,7 +140,7 @@ driver! {
                 _ => unsafe { at.cast::<u64>().read() },
             });
         }
-        stream.push(Step::Launch(name, args));
+        stream.push(Step::Launch(module, name, args));
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use super::kernels::Value;
 use super::memory::Home;
 use super::stream::{End, Step, Stream};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Threads that are told to end at once get so long.
@@ -206,11 +206,17 @@ impl Backend for Device {
 
     fn load(&self, _: &Code) -> Result<Handle> {
         let later = self.begin("cuModuleLoadData")?;
-        self.end(self.machine.number(), later)
+        let module = self.machine.number();
+        let is_loaded = Arc::new(AtomicBool::new(true));
+        lock(&self.modules).insert(module, is_loaded);
+        self.end(module, later)
     }
 
     fn unload(&self, module: Handle) -> Result<()> {
-        lock(&self.kernels).retain(|_, (of, _)| *of != module);
+        lock(&self.kernels).retain(|_, (of, ..)| *of != module);
+        if let Some(is_loaded) = lock(&self.modules).remove(&module) {
+            is_loaded.store(false, Ordering::SeqCst);
+        }
         self.begin("cuModuleUnload").map(|_| ())
     }
 
@@ -221,7 +227,9 @@ impl Backend for Device {
             name: name.to_owned(),
         })?;
         let handle = self.machine.number();
-        lock(&self.kernels).insert(handle, (module, kernel));
+        let is_loaded = lock(&self.modules).get(&module).map(Arc::clone);
+        let is_loaded = is_loaded.ok_or_else(|| self.error("cuModuleGetFunction", 400))?;
+        lock(&self.kernels).insert(handle, (module, is_loaded, kernel));
         self.end(handle, later)
     }
 
@@ -232,14 +240,15 @@ impl Backend for Device {
         launch: &Launch,
         args: &[RawArg],
     ) -> Result<()> {
-        let found = lock(&self.kernels).get(&kernel).map(|(_, k)| Arc::clone(k));
-        let kernel = found.ok_or_else(|| self.error("cuLaunchKernel", 400))?;
+        let found = lock(&self.kernels).get(&kernel).cloned();
+        let (_, is_loaded, kernel) = found.ok_or_else(|| self.error("cuLaunchKernel", 400))?;
         let args = args.iter().map(|arg| match *arg {
             RawArg::Address(value) | RawArg::U64(value) => Value::U64(value),
             RawArg::U32(value) => Value::U32(value),
         });
         let step = Step::Launch {
             kernel,
+            is_loaded,
             launch: *launch,
             args: args.collect(),
         };

@@ -10,20 +10,22 @@ use super::stream::{Step, Stream};
 use super::{DeviceState, Event, Shared};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// A stream with its thread.
 pub(super) type Thread = (Arc<Stream>, JoinHandle<()>);
 
-/// A kernel, with its module.
-pub(super) type Loaded = (Handle, Arc<dyn HostKernel>);
+/// A kernel, with its module and whether that is loaded.
+pub(super) type Loaded = (Handle, Arc<AtomicBool>, Arc<dyn HostKernel>);
 
 /// One context of an emulated device.
 pub(super) struct Device {
     pub(super) machine: Arc<Shared>,
     pub(super) state: Arc<DeviceState>,
     pub(super) streams: Mutex<BTreeMap<Handle, Arc<Stream>>>,
+    pub(super) modules: Mutex<BTreeMap<Handle, Arc<AtomicBool>>>,
     pub(super) kernels: Mutex<BTreeMap<Handle, Loaded>>,
     pub(super) threads: Mutex<Vec<Thread>>,
 }
@@ -38,6 +40,7 @@ impl Device {
             machine,
             state,
             streams: Mutex::default(),
+            modules: Mutex::default(),
             kernels: Mutex::default(),
             threads: Mutex::default(),
         }

@@ -23,6 +23,7 @@ pub(super) enum Step {
     Copy(Vec<RawCopy>),
     Launch {
         kernel: Arc<dyn HostKernel>,
+        is_loaded: Arc<AtomicBool>,
         launch: Launch,
         args: Vec<Value>,
     },
@@ -214,10 +215,13 @@ impl Stream {
     fn step(&self, step: Step) {
         let done = match step {
             Step::Copy(copies) => self.copies(copies),
+            // Code that was unloaded is not there to be run.
+            Step::Launch { is_loaded, .. } if !is_loaded.load(Ordering::SeqCst) => Err(FAILED),
             Step::Launch {
                 kernel,
                 launch,
                 args,
+                ..
             } => self.launch(&*kernel, &launch, &args),
             Step::Record(event, recorded) => {
                 event.done.fetch_max(recorded, Ordering::SeqCst);
