@@ -54,6 +54,7 @@ both! {
     proof::a_slot_comes_back_to_its_ring_and_there_are_no_more;
     proof::memory_is_given_back_to_the_driver_when_its_owner_is_dropped;
     kernels::a_kernel_changes_what_it_is_given;
+    kernels::a_structure_goes_to_a_kernel_by_value;
     kernels::a_kernel_that_is_not_in_the_code_is_named;
     kernels::a_kernel_of_another_context_is_refused;
     kernels::code_stays_loaded_while_its_kernel_is_queued;

@@ -4,7 +4,9 @@ use crate::rig::{Rig, device, look};
 use crate::standin::{FOLDER, built, in_child, in_child_with, link};
 use kvroom_actors::copy::device::cuda::{Cache, CacheLimits, open, open_with, probe};
 use kvroom_actors::copy::device::{Code, Culprit, DeviceError, Program};
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::{env, fs};
 
 fn program(source: &str) -> Code {
@@ -52,6 +54,62 @@ fn source_is_compiled_once_and_then_found_on_disk() {
         let context = open_with(0, Some(nowhere)).unwrap();
         context.load(&program(SOURCE)).unwrap();
         assert_eq!(rig.stats().compiles, 5);
+    });
+}
+
+/// The real compiler's library, from PyPI (`nvidia-cuda-nvrtc-cu12`) in the Python of `KVROOM_PYTHON` or
+/// `python3`; none, said aloud, if it is not installed.
+fn real_compiler() -> Option<PathBuf> {
+    let python = env::var("KVROOM_PYTHON").unwrap_or_else(|_| "python3".into());
+    let ask = "import glob, nvidia.cuda_nvrtc as m; print(glob.glob(m.__path__[0] + '/lib/libnvrtc.so.*')[0])";
+    let said = Command::new(&python).args(["-c", ask]).output();
+    if let Ok(said) = said
+        && said.status.success()
+    {
+        let path = String::from_utf8(said.stdout).unwrap();
+        return Some(PathBuf::from(path.trim()));
+    }
+    let why = format!("SKIPPED: the real compiler is not run: {python} has no nvidia.cuda_nvrtc\n");
+    let required = env::var_os("KVROOM_REQUIRE_ALL").is_some_and(|value| value == "1");
+    assert!(!required, "KVROOM_REQUIRE_ALL=1: {why}");
+    // Not by a macro: what those print is kept from who runs the tests.
+    let _ = std::io::stderr().write_all(why.as_bytes());
+    None
+}
+
+#[test]
+fn the_real_compiler_makes_a_cubin_for_the_device() {
+    let test = "compiler::the_real_compiler_makes_a_cubin_for_the_device";
+    let Some(real) = real_compiler() else {
+        return;
+    };
+    let fill = |folder: &Path| {
+        link(folder, &["libcuda.so.1", "libcuda.so"], &built());
+        link(folder, &["libnvrtc.so"], &real);
+        // What it opens itself is looked for by its own name.
+        for file in fs::read_dir(real.parent().unwrap()).unwrap() {
+            let file = file.unwrap();
+            link(folder, &[file.file_name().to_str().unwrap()], &file.path());
+        }
+    };
+    in_child_with(test, &[], &fill, |rig| {
+        let folder = PathBuf::from(env::var_os(FOLDER).unwrap()).join("cache");
+        let cache = Cache::at(&folder, CacheLimits::default());
+        let context = open_with(0, Some(cache)).unwrap();
+        // The stand-in loads no cubin, so it is looked for where it is kept.
+        let error = context.load(&program(SOURCE)).unwrap_err();
+        assert!(matches!(error, DeviceError::BadArgument { .. }), "{error}");
+        let file = fs::read_dir(&folder).unwrap().next().unwrap().unwrap();
+        let image = fs::read(file.path()).unwrap();
+        assert!(image.windows(4).any(|bytes| bytes == b"\x7fELF"));
+        assert_eq!(rig.stats().compiles, 0);
+        let error = context
+            .load(&program("__global__ void f() { no }"))
+            .unwrap_err();
+        let DeviceError::Compile { code: 6, log, .. } = &error else {
+            panic!("{error}");
+        };
+        assert!(log.contains("identifier \"no\" is undefined"), "{log}");
     });
 }
 

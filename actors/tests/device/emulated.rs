@@ -35,6 +35,13 @@ fn kernels() -> BTreeMap<String, Arc<dyn HostKernel>> {
             to.copy_from_slice(&all)
         })
     };
+    let structure: Run = |launch, args, memory| {
+        let bytes = Value::bytes(args, 0, 24)?;
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        let value = Value::U32(word(16) as u32);
+        let args = [Value::U64(word(0)), Value::U64(word(8)), value];
+        kernels()["add_to_bytes"].run(launch, &args, memory)
+    };
     let poke: Run =
         |_, args, memory| memory.change(Value::address(args, 0)?, 1, &mut |byte| byte[0] = 1);
     let panics: Run = |_, _, _| std::panic::resume_unwind(Box::new("on purpose"));
@@ -42,6 +49,7 @@ fn kernels() -> BTreeMap<String, Arc<dyn HostKernel>> {
         ("add_to_bytes", add),
         ("reverse_bytes", reverse),
         ("poke", poke),
+        ("add_by_structure", structure),
         ("panics", panics),
     ]
     .into_iter()

@@ -16,7 +16,7 @@ pub(crate) trait Rig {
     /// A new context of device 0 or 1.
     fn try_context(&self, device: u32) -> Result<Context, DeviceError>;
     /// Code with `add_to_bytes(target, bytes, value)`, `reverse_bytes(target, source, bytes)` and
-    /// `poke(address)`.
+    /// `poke(address)`, `add_by_structure({target, bytes, value, nothing})`.
     fn code(&self) -> Code;
     /// Makes the `nth` call from now fail, whichever it is (of device 0, where they can be told apart).
     fn fail(&self, nth: u64, code: u32);

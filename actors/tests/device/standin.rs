@@ -170,7 +170,7 @@ impl Rig for Standin {
     }
 
     fn code(&self) -> Code {
-        Code::Ptx(b".entry add_to_bytes(\n.entry reverse_bytes(\n.entry poke(\n".to_vec())
+        Code::Ptx(b".entry add_to_bytes(\n.entry reverse_bytes(\n.entry poke(\n.entry add_by_structure(\n".to_vec())
     }
 
     fn fail(&self, nth: u64, code: u32) {

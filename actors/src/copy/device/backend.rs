@@ -52,6 +52,8 @@ pub struct Identity {
     pub capability: (u32, u32),
     /// All of its memory, in bytes.
     pub memory_bytes: u64,
+    /// How many multiprocessors run its kernels.
+    pub multiprocessors: u32,
     /// The driver's version, as in 12080 for 12.8.
     pub driver: u32,
 }
@@ -71,11 +73,13 @@ pub(crate) struct RawCopy {
 }
 
 /// One argument of a kernel, by its width.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RawArg {
     Address(Address),
     U32(u32),
     U64(u64),
+    /// A structure, by value.
+    Bytes(Box<[u8]>),
 }
 
 /// Who a device is to others of its kind.

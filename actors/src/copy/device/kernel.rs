@@ -54,7 +54,7 @@ impl Launch {
 }
 
 /// One argument of a kernel.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Arg<'q> {
     pub(super) raw: RawArg,
     /// Whose memory it is.
@@ -85,6 +85,13 @@ impl<'q> Arg<'q> {
     #[must_use]
     pub fn u64(value: u64) -> Self {
         Self::of(RawArg::U64(value), None)
+    }
+
+    /// A structure that the kernel takes by value, as its bytes. Addresses in it are those of ranges
+    /// that this closure has ([`Target::address`]), and of no others.
+    #[must_use]
+    pub fn bytes(bytes: &[u8]) -> Self {
+        Self::of(RawArg::Bytes(bytes.into()), None)
     }
 
     fn of(raw: RawArg, kind: Option<Kind>) -> Self {

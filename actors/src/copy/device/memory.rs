@@ -276,7 +276,9 @@ impl fmt::Debug for Pinned {
 }
 
 impl<'q> Source<'q> {
-    pub(super) fn address(self) -> Address {
+    /// Where a kernel finds it.
+    #[must_use]
+    pub fn address(self) -> u64 {
         self.at
     }
 
@@ -301,7 +303,10 @@ impl<'q> Source<'q> {
 }
 
 impl<'q> Target<'q> {
-    pub(super) fn address(self) -> Address {
+    /// Where a kernel finds it. What is given to one must be a range that the same closure has, or
+    /// nothing keeps the memory while the kernel runs.
+    #[must_use]
+    pub fn address(self) -> u64 {
         self.0.at
     }
 

@@ -107,7 +107,7 @@ impl<'q> Queue<'q> {
         for kind in args.iter().filter_map(|arg| arg.kind) {
             self.is_of_here("cuLaunchKernel", kind)?;
         }
-        let raw: Vec<_> = args.iter().map(|arg| arg.raw).collect();
+        let raw: Vec<_> = args.iter().map(|arg| arg.raw.clone()).collect();
         self.keeps.push(kernel.clone());
         let stream = self.begins()?;
         let backend = &stream.context.backend;

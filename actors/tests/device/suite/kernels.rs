@@ -28,6 +28,25 @@ pub(crate) fn a_kernel_changes_what_it_is_given(rig: &dyn Rig) {
     assert_eq!(look(&context, to).1, want);
 }
 
+pub(crate) fn a_structure_goes_to_a_kernel_by_value(rig: &dyn Rig) {
+    let context = rig.context(0);
+    let kernel = context
+        .load(&rig.code())
+        .unwrap()
+        .kernel("add_by_structure")
+        .unwrap();
+    assert!(context.identity().multiprocessors > 0);
+    let flight = stream(&context).queue(device(&context, &[1; 32]), |memory, q| {
+        let at = memory.range(8..24)?.address();
+        let words = [at, 16, 5];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        q.launch(&kernel, &Launch::line(1, 32), &[Arg::bytes(&bytes)])
+    });
+    let mut want = [1; 32];
+    want[8..24].fill(6);
+    assert_eq!(look(&context, land(flight.unwrap())).1, want);
+}
+
 pub(crate) fn a_kernel_that_is_not_in_the_code_is_named(rig: &dyn Rig) {
     let context = rig.context(0);
     let module = context.load(&rig.code()).unwrap();

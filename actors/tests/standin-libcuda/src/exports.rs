@@ -62,6 +62,7 @@ driver! {
     fn cuDeviceGetAttribute(value: *mut c_int, which: c_uint, device: c_int) {
         begin("cuDeviceGetAttribute")?.device(device)?;
         give!(value, match which {
+            16 => 132,
             75 => 9,
             76 => 0,
             41 => 1,

@@ -9,6 +9,8 @@ pub(crate) fn widths(name: &str) -> Option<&'static [usize]> {
         "add_to_bytes" => Some(&[8, 8, 4]),
         // target, source, bytes
         "reverse_bytes" => Some(&[8, 8, 8]),
+        // a structure of target, bytes, value, and 4 bytes of nothing
+        "add_by_structure" => Some(&[24]),
         // an address
         "poke" => Some(&[8]),
         _ => None,
@@ -24,6 +26,7 @@ pub(crate) fn run(state: &State, name: &str, args: &[u64]) -> Result<(), u32> {
                 .for_each(|byte| *byte = byte.wrapping_add(*value as u8));
             write(state, *target, &all)
         }
+        ("add_by_structure", args) => run(state, "add_to_bytes", args),
         ("reverse_bytes", [target, source, bytes]) => {
             let mut all = read(state, *source, *bytes)?;
             all.reverse();

@@ -133,12 +133,16 @@ driver! {
             let at = unsafe { parameters.add(nth) };
             // SAFETY: the same.
             let at = unsafe { at.read() };
-            args.push(match width {
+            if *width == 4 {
                 // SAFETY: it points to as many bytes as the parameter has.
-                4 => u64::from(unsafe { at.cast::<u32>().read() }),
+                args.push(u64::from(unsafe { at.cast::<u32>().read() }));
+            }
+            for word in 0..width / 8 {
+                // SAFETY: within the bytes of the parameter.
+                let word = unsafe { at.cast::<u64>().add(word) };
                 // SAFETY: the same.
-                _ => unsafe { at.cast::<u64>().read() },
-            });
+                args.push(unsafe { word.read() });
+            }
         }
         stream.push(Step::Launch(module, name, args));
         Ok(())

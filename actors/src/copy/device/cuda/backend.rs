@@ -24,6 +24,8 @@ const PEER_ALREADY: u32 = 704;
 
 /// Parameters that a kernel may have, whatever it is given.
 const PARAMETERS: usize = 32;
+/// What those beyond the arguments find: as large as all parameters together can be.
+static ZEROS: [u64; 4096] = [0; 4096];
 
 /// Streams that go first: CUDA takes what is below the least as the least.
 const FIRST: c_int = -5;
@@ -293,23 +295,23 @@ impl Backend for Cuda {
         args: &[RawArg],
     ) -> Result<()> {
         let _current = self.current()?;
-        let mut values: Vec<u64> = args
-            .iter()
-            .map(|arg| match *arg {
-                RawArg::Address(value) | RawArg::U64(value) => value,
-                // Its bytes come first: every machine with CUDA is little-endian.
-                RawArg::U32(value) => u64::from(value),
+        let (words, starts) = words_of(args);
+        let mut pointers: Vec<Ptr> = starts
+            .into_iter()
+            .map(|start| {
+                words
+                    .as_ptr()
+                    .wrapping_add(start)
+                    .cast_mut()
+                    .cast::<c_void>()
             })
             .collect();
         // A kernel with more parameters than arguments finds zeros, and not what is behind the array.
-        values.resize(values.len().max(PARAMETERS), 0);
-        let mut pointers: Vec<Ptr> = values
-            .iter_mut()
-            .map(|value| ptr::from_mut(value).cast::<c_void>())
-            .collect();
+        let zeros = ZEROS.as_ptr().cast_mut().cast::<c_void>();
+        pointers.resize(pointers.len().max(PARAMETERS), zeros);
         let (grid, block) = (launch.grid, launch.block);
-        // SAFETY: one pointer for each argument, to as many bytes as it has or more, read before the
-        // call returns. That the kernel takes these and stays within them is what `Code` vouches for.
+        // SAFETY: one pointer for each argument, to as many bytes as it has, or to zeros; they are read,
+        // and not written, before the call returns. That the kernel takes these and stays within them is what `Code` vouches for.
         let code = unsafe {
             (self.api.call.launch)(
                 pointer(kernel),
@@ -339,4 +341,23 @@ unsafe extern "C" fn called(given: Ptr) {
     // SAFETY: what `call` gave, once.
     let call = unsafe { Box::from_raw(given.cast::<Box<dyn FnOnce() + Send>>()) };
     let _ = catch_unwind(AssertUnwindSafe(*call));
+}
+
+/// The arguments one after the other, each aligned to 8 bytes, and where each begins.
+fn words_of(args: &[RawArg]) -> (Vec<u64>, Vec<usize>) {
+    let (mut words, mut starts) = (Vec::new(), Vec::new());
+    for arg in args {
+        starts.push(words.len());
+        match arg {
+            RawArg::Address(value) | RawArg::U64(value) => words.push(*value),
+            // Its bytes come first: every machine with CUDA is little-endian.
+            RawArg::U32(value) => words.push(u64::from(*value)),
+            RawArg::Bytes(bytes) => words.extend(bytes.chunks(8).map(|chunk| {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                u64::from_ne_bytes(word)
+            })),
+        }
+    }
+    (words, starts)
 }

@@ -7,6 +7,7 @@ use super::api::{self, Api};
 use std::ffi::{c_int, c_uint};
 
 // Numbers of CUDA's headers.
+const MULTIPROCESSORS: c_uint = 16;
 const CAPABILITY_MAJOR: c_uint = 75;
 const CAPABILITY_MINOR: c_uint = 76;
 
@@ -55,6 +56,7 @@ pub(super) fn identify(api: &Api, ordinal: u32) -> Result<(api::Device, Identity
         name: String::from_utf8_lossy(&name[..length]).into_owned(),
         capability: (attribute(CAPABILITY_MAJOR)?, attribute(CAPABILITY_MINOR)?),
         memory_bytes: memory as u64,
+        multiprocessors: attribute(MULTIPROCESSORS)?,
         driver: api.version,
     };
     Ok((device, identity))

@@ -242,9 +242,10 @@ impl Backend for Device {
     ) -> Result<()> {
         let found = lock(&self.kernels).get(&kernel).cloned();
         let (_, is_loaded, kernel) = found.ok_or_else(|| self.error("cuLaunchKernel", 400))?;
-        let args = args.iter().map(|arg| match *arg {
-            RawArg::Address(value) | RawArg::U64(value) => Value::U64(value),
-            RawArg::U32(value) => Value::U32(value),
+        let args = args.iter().map(|arg| match arg {
+            RawArg::Address(value) | RawArg::U64(value) => Value::U64(*value),
+            RawArg::U32(value) => Value::U32(*value),
+            RawArg::Bytes(bytes) => Value::Bytes(bytes.clone()),
         });
         let step = Step::Launch {
             kernel,

@@ -25,12 +25,14 @@ where
 }
 
 /// One argument as a kernel sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// An address, or a number of 64 bits.
     U64(u64),
     /// A number of 32 bits.
     U32(u32),
+    /// A structure, by value.
+    Bytes(Box<[u8]>),
 }
 
 impl Value {
@@ -42,6 +44,18 @@ impl Value {
     pub fn address(args: &[Value], nth: usize) -> Result<u64, IllegalAccess> {
         match args.get(nth) {
             Some(Value::U64(value)) => Ok(*value),
+            _ => Err(IllegalAccess { at: 0, bytes: 0 }),
+        }
+    }
+
+    /// The `nth` argument, a structure of so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// It is not there, or not of this size.
+    pub fn bytes(args: &[Value], nth: usize, bytes: usize) -> Result<&[u8], IllegalAccess> {
+        match args.get(nth) {
+            Some(Value::Bytes(value)) if value.len() == bytes => Ok(value),
             _ => Err(IllegalAccess { at: 0, bytes: 0 }),
         }
     }

@@ -136,6 +136,7 @@ impl Machine {
                     name: format!("emulated device {ordinal}"),
                     capability: (0, 0),
                     memory_bytes: config.device_bytes,
+                    multiprocessors: 1,
                     driver: 0,
                 },
                 lost: OnceLock::new(),
