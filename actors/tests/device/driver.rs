@@ -1,9 +1,10 @@
 //! What only the CUDA backend can show: drivers that differ, start badly, or are not there.
 
+use crate::emulated::Emulated;
 use crate::rig::{Plug, Rig, device, land, look, noise, pinned, stream};
 use crate::standin::{FOLDER, Standin, child, in_child, in_child_with, without};
 use kvroom_actors::copy::device::cuda::{Copies, open, probe};
-use kvroom_actors::copy::device::{Copy, Culprit, DeviceError, Held, IpcMemory, Kind};
+use kvroom_actors::copy::device::{Arg, Copy, Culprit, DeviceError, Held, IpcMemory, Kind, Launch};
 use std::env;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,6 +34,44 @@ fn copies(rig: &Standin) -> (u64, u64) {
         after.batches - before.batches,
         after.singles - before.singles,
     )
+}
+
+#[test]
+fn what_another_kind_of_device_has_made_is_refused_before_the_driver_sees_it() {
+    let test = "driver::what_another_kind_of_device_has_made_is_refused_before_the_driver_sees_it";
+    in_child(test, &[], |rig| {
+        let other = Emulated::new();
+        for (here, there) in [
+            (rig.context(0), other.context(0)),
+            (other.context(0), rig.context(0)),
+        ] {
+            let (line, others) = (stream(&here), stream(&there));
+            let ready = there.ready_event(false).unwrap();
+            let poke = here.load(&rig.code()).unwrap().kernel("poke").unwrap();
+            let plug = Plug::new(&others);
+            let holds = (here.pinned(8).unwrap(), there.pinned(8).unwrap());
+            let mut refused = Vec::new();
+            let flight = line.queue(holds, |(own, other), q| {
+                let (own, other) = (own.target(0..8)?, other.target(0..8)?);
+                refused.push(q.copy(own, other));
+                refused.push(q.copy(other, own));
+                refused.push(q.launch(&poke, &Launch::line(1, 1), &[Arg::target(other)]));
+                refused.push(q.after(&ready));
+                refused.push(q.after_work(plug.flight()));
+                refused.push(q.on(&others));
+                Ok(())
+            });
+            land(flight.unwrap());
+            refused.push(line.record(&ready));
+            assert_eq!(refused.len(), 7);
+            for error in refused {
+                let error = error.unwrap_err();
+                assert!(matches!(error, DeviceError::BadArgument { .. }), "{error}");
+            }
+            assert!(!here.can_reach(&there).unwrap());
+            assert_eq!(here.lost(), None);
+        }
+    });
 }
 
 #[test]

@@ -217,16 +217,8 @@ impl<'q> Queue<'q> {
             .note(backend.stream_wait(stream.handle, event))
     }
 
-    /// What another driver has made means nothing to this one.
     fn is_of_here(&self, call: &'static str, kind: Kind) -> Result<()> {
-        let here = self.stream.context.kind();
-        if kind == here {
-            return Ok(());
-        }
-        Err(DeviceError::BadArgument {
-            call,
-            why: format!("something of a device that is {kind}, for one that is {here}"),
-        })
+        self.stream.is_of_here(call, kind)
     }
 
     /// From here on something may be queued.

@@ -8,7 +8,7 @@
 //!              some queued ────▶ InFlight(holds, event or idle stream)
 //! ```
 
-use super::backend::{Handle, Priority, Result};
+use super::backend::{Handle, Kind, Priority, Result};
 use super::context::Inner;
 use super::error::DeviceError;
 use super::flight::{InFlight, Proof};
@@ -128,7 +128,7 @@ impl Stream {
         }
     }
 
-    /// Records an event at the end of what is queued now.
+    /// Records an event at the end of what is queued now. It is to be of the same context.
     ///
     /// # Errors
     ///
@@ -136,6 +136,8 @@ impl Stream {
     pub fn record(&self, ready: &Ready) -> Result<()> {
         let context = &self.inner.context;
         context.usable()?;
+        self.inner
+            .is_of_here("cuEventRecord", ready.context.kind())?;
         context.note(context.backend.event_record(ready.event, self.inner.handle))
     }
 
@@ -165,6 +167,18 @@ impl Drop for StreamInner {
 }
 
 impl StreamInner {
+    /// What another driver has made means nothing to this one.
+    pub(super) fn is_of_here(&self, call: &'static str, kind: Kind) -> Result<()> {
+        let here = self.context.kind();
+        if kind == here {
+            return Ok(());
+        }
+        Err(DeviceError::BadArgument {
+            call,
+            why: format!("something of a device that is {kind}, for one that is {here}"),
+        })
+    }
+
     /// Records an event behind all that is queued.
     pub(super) fn prove(&self) -> Result<Proof> {
         let context = &self.context;
