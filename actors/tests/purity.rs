@@ -80,6 +80,13 @@ const IMPURE_PATHS: &[&str] = &[
 
 /// Every file of the workspace that may say `unsafe`, and does.
 const UNSAFE: &[&str] = &[
+    "actors/src/copy/device/cuda/api.rs",
+    "actors/src/copy/device/cuda/backend.rs",
+    "actors/src/copy/device/cuda/context.rs",
+    "actors/src/copy/device/cuda/copies.rs",
+    "actors/src/copy/device/cuda/identity.rs",
+    "actors/src/copy/device/cuda/nvrtc.rs",
+    "actors/src/copy/device/cuda/raw.rs",
     "actors/src/memory/bell.rs",
     "actors/src/memory/copy.rs",
     "actors/src/memory/descriptors.rs",
@@ -107,9 +114,19 @@ const UNSAFE: &[&str] = &[
     "actors/src/memory/tests/shared_pools.rs",
     "actors/src/runtime/affinity.rs",
     "actors/src/runtime/readable.rs",
+    "actors/tests/device/standin.rs",
     "actors/tests/loom_gate.rs",
     "actors/tests/loom_leases.rs",
     "actors/tests/loom_ring.rs",
+    "actors/tests/standin-libcuda/src/compiler.rs",
+    "actors/tests/standin-libcuda/src/control.rs",
+    "actors/tests/standin-libcuda/src/exports.rs",
+    "actors/tests/standin-libcuda/src/kernels.rs",
+    "actors/tests/standin-libcuda/src/lib.rs",
+    "actors/tests/standin-libcuda/src/macros.rs",
+    "actors/tests/standin-libcuda/src/memory.rs",
+    "actors/tests/standin-libcuda/src/stream.rs",
+    "actors/tests/standin-libcuda/src/work.rs",
     "fuzz/src/counted.rs",
     "src/cli/bench/kernel.rs",
     "tests/forked.rs",
@@ -318,7 +335,7 @@ const FEATURES: &[(&str, &str, &str)] = &[
     (
         "actors/Cargo.toml",
         "[dev-dependencies]",
-        r#"kvroom-actors = { path = ".", features = ["switches"] }"#,
+        r#"kvroom-actors = { path = ".", features = ["switches", "cuda"] }"#,
     ),
     (
         "fuzz/Cargo.toml",
