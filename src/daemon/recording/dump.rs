@@ -55,7 +55,7 @@ struct Inner {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DumpError {
     /// Nowhere to put it.
-    #[error("no recording is written: recorder.dump_dir is not set")]
+    #[error("no recording is written: recorder.dump_dir is not set; GET /v1/recording (kvroom record) gives one")]
     NoDir,
     /// Enough.
     #[error(
