@@ -136,7 +136,7 @@ fn what_is_no_request_for_it_gets_a_clear_4xx_and_the_rooms_do_not_notice() {
     send("POST", "/v1/rooms", json, &large).expect_problem(413, "body-too-large");
     let long = "x".repeat(64 << 10);
     let answer = send("GET", &format!("/v1/rooms?tag={long}"), None, b"");
-    assert!([414, 431].contains(&answer.status), "{}", answer.status);
+    assert_eq!((answer.status, answer.text().as_str()), (431, ""));
     assert_eq!(daemon.get("/v1/rooms/1").expect(200)["state"], "registered");
     serves(&daemon);
 }
@@ -294,7 +294,9 @@ fn on_connections_over_the_limit_probes_are_answered_and_nothing_else_until_anot
             let (answer, mut three) = ask(path);
             let what = answer.text();
             assert!(!what.contains("limit-reached"), "{path}: {what}");
-            assert!([200, 503].contains(&answer.status), "{path}: {what}");
+            // Metrics are there whoever is well.
+            let well = answer.status == 200 || (path == "/readyz" && answer.status == 503);
+            assert!(well, "{path}: {what}");
             assert_eq!(answer.header("connection"), Some("close"));
             assert_eq!(three.read(&mut [0; 1]).unwrap(), 0, "it is closed");
         }
