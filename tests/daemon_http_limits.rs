@@ -539,6 +539,21 @@ fn events_follow_a_room_and_go_on_where_a_client_left_off() {
     let mut events = daemon.events("/v1/events?types=room,sample", None);
     assert_eq!(
         events.head.header("content-type"),
+#[test]
+fn a_daemon_that_ends_leaves_the_socket_of_another_that_came_to_its_place() {
+    let folder = Folder::new();
+    let place = folder.0.join("http.sock");
+    let at = format!("unix://{}", place.display());
+    let serve = || kvroom(&["serve", "--http", "127.0.0.1:0", "--http", &at]);
+    let mut first = Daemon::spawn(serve());
+    std::fs::remove_file(&place).unwrap();
+    let mut second = Daemon::spawn(serve());
+    assert!(first.stop().0.success());
+    std::os::unix::net::UnixStream::connect(&place).expect("the second one is there");
+    assert!(second.stop().0.success());
+    assert!(!place.exists(), "its own socket is removed");
+}
+
         Some("text/event-stream")
     );
     daemon

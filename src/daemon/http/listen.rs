@@ -24,7 +24,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::SockRef;
 use std::future::poll_fn;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ const BREATH: Duration = Duration::from_millis(50);
 /// A socket that listens.
 pub(crate) enum Bound {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener, SocketFile),
 }
 
 impl Bound {
@@ -69,7 +69,12 @@ impl Bound {
                 let failed = |e| Failure::Failed(format!("cannot listen for HTTP on {shown}: {e}"));
                 remove_dead(path);
                 let socket = UnixListener::bind(path).map_err(failed)?;
-                Ok(Bound::Unix(socket, path.clone()))
+                let file = SocketFile {
+                    path: path.clone(),
+                    made: file_at(path)
+                        .ok_or_else(|| failed(std::io::Error::other("it was removed at once")))?,
+                };
+                Ok(Bound::Unix(socket, file))
             }
         }
     }
@@ -81,7 +86,7 @@ impl Bound {
                 .local_addr()
                 .map(|a| a.to_string())
                 .unwrap_or_default(),
-            Bound::Unix(_, path) => format!("unix://{}", path.display()),
+            Bound::Unix(_, file) => format!("unix://{}", file.path.display()),
         }
     }
 
@@ -94,10 +99,17 @@ impl Bound {
     }
 }
 
-impl Drop for Bound {
+/// The file of a Unix socket, removed when dropped, unless another daemon has put its own there.
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// Its device and inode.
+    made: (u64, u64),
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Bound::Unix(_, path) = self {
-            let _ = std::fs::remove_file(path);
+        if file_at(&self.path) == Some(self.made) {
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
@@ -106,6 +118,12 @@ impl Drop for Bound {
 fn remove_dead(path: &Path) {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
     if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
+/// The device and inode of what lies there.
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
         let _ = std::fs::remove_file(path);
     }
 }
