@@ -367,17 +367,19 @@ fn with_a_token_only_who_bears_it_is_served_and_no_log_line_has_it() {
     assert!(text.contains("/v1/node"), "requests are in the log: {text}");
     assert!(!text.contains("horse"), "the token is in a log line");
 
-    let short = folder.file("short", "abc");
-    let output = kvroom(&[
-        "serve",
-        "--http",
-        "127.0.0.1:0",
-        "--http-token-file",
-        &short,
-    ])
-    .output()
-    .unwrap();
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let large = "x".repeat((64 << 10) + 1);
+    for (no_token, why) in [
+        ("abc", "at least 16 bytes"),
+        (&*large, "more than 65536 bytes"),
+        ("sixteen bytes and\nanother line", "bytes that no token has"),
+    ] {
+        let file = folder.file("wrong", no_token);
+        let args = ["--http", "127.0.0.1:0", "--http-token-file", &file];
+        let output = kvroom(&[&["serve"], &args[..]].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(why), "{said}");
+    }
 }
 
 #[test]

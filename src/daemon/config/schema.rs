@@ -239,7 +239,7 @@ tables! {
         /// address that other machines reach needs `token_file` or `tls_client_ca`.
         listen: Vec<Listen> = vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 7480)))];
         /// A file with the token that requests must bear (`Authorization: Bearer …`), without white
-        /// space at its ends. Without one whoever reaches the address may ask.
+        /// space at its ends; read once, at the start. Without one whoever reaches the address may ask.
         token_file: Option<PathBuf> = None, such as "/etc/kvroom/token";
         /// The certificate chain for TLS, PEM. Needs `tls_key`.
         tls_cert: Option<PathBuf> = None, such as "/etc/kvroom/tls.crt";
