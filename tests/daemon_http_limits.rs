@@ -314,6 +314,38 @@ fn on_connections_over_the_limit_probes_are_answered_and_nothing_else_until_anot
 }
 
 #[test]
+fn idle_connections_leave_descriptors_to_probes_and_to_everything_else() {
+    let folder = Folder::new();
+    let log = folder.0.join("log");
+    let plain = kvroom(&[
+        "serve",
+        "--http",
+        "127.0.0.1:0",
+        "--http-header-timeout",
+        "60s",
+    ]);
+    let mut few = Command::new("sh");
+    few.args(["-c", "ulimit -n 320; exec \"$0\" \"$@\""]);
+    few.arg(plain.get_program())
+        .args(plain.get_args())
+        .stderr(std::fs::File::create(&log).unwrap());
+    for (name, _) in plain.get_envs() {
+        few.env_remove(name);
+    }
+    let daemon = Daemon::spawn(few);
+    let said = std::fs::read_to_string(&log).unwrap();
+    let why = "http.max_connections is 1024, and the process may open 320 files";
+    assert!(said.contains(why), "{said}");
+    let idle: Vec<_> = (0..64).map(|_| connect(daemon.http)).collect();
+    assert_eq!(daemon.get("/livez").status, 200);
+    let why = daemon.get("/v1/node").expect_problem(503, "limit-reached");
+    assert!(why.contains("64 connections are open"), "{why}");
+    drop(idle);
+    daemon.until("/v1/node", |answer| answer.status == 200);
+    serves(&daemon);
+}
+
+#[test]
 fn without_a_token_only_this_machine_is_served_and_only_by_its_own_names() {
     let output = kvroom(&["serve", "--http", "0.0.0.0:0"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
@@ -508,6 +540,21 @@ fn openssl(args: &[&str]) -> bool {
 }
 
 #[test]
+fn a_daemon_that_ends_leaves_the_socket_of_another_that_came_to_its_place() {
+    let folder = Folder::new();
+    let place = folder.0.join("http.sock");
+    let at = format!("unix://{}", place.display());
+    let serve = || kvroom(&["serve", "--http", "127.0.0.1:0", "--http", &at]);
+    let mut first = Daemon::spawn(serve());
+    std::fs::remove_file(&place).unwrap();
+    let mut second = Daemon::spawn(serve());
+    assert!(first.stop().0.success());
+    std::os::unix::net::UnixStream::connect(&place).expect("the second one is there");
+    assert!(second.stop().0.success());
+    assert!(!place.exists(), "its own socket is removed");
+}
+
+#[test]
 fn sigterm_ends_all_rooms_and_the_daemon_in_order() {
     let mut daemon = Daemon::start(&[]);
     daemon
@@ -541,21 +588,6 @@ fn events_follow_a_room_and_go_on_where_a_client_left_off() {
     let mut events = daemon.events("/v1/events?types=room,sample", None);
     assert_eq!(
         events.head.header("content-type"),
-#[test]
-fn a_daemon_that_ends_leaves_the_socket_of_another_that_came_to_its_place() {
-    let folder = Folder::new();
-    let place = folder.0.join("http.sock");
-    let at = format!("unix://{}", place.display());
-    let serve = || kvroom(&["serve", "--http", "127.0.0.1:0", "--http", &at]);
-    let mut first = Daemon::spawn(serve());
-    std::fs::remove_file(&place).unwrap();
-    let mut second = Daemon::spawn(serve());
-    assert!(first.stop().0.success());
-    std::os::unix::net::UnixStream::connect(&place).expect("the second one is there");
-    assert!(second.stop().0.success());
-    assert!(!place.exists(), "its own socket is removed");
-}
-
         Some("text/event-stream")
     );
     daemon
