@@ -49,8 +49,9 @@ const TOLD: u32 = 10;
 static SECRET: LazyLock<String> =
     LazyLock::new(|| format!("{:016x}", RandomState::new().hash_one(std::process::id())));
 
-/// How long is waited before a fabric whose small node did not come up is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How long is waited before a fabric whose small node did not come up is tried again: the first time, and at
+/// most. It doubles, since a node that cannot have its threads or descriptors says so in the log each time.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// All canaries of a node.
 pub(crate) struct Canaries {
@@ -410,6 +411,7 @@ impl SmallNode {
 
 /// Starts the small node of one fabric, as often as it takes, and runs its canaries.
 async fn drive(small: SmallNode, runners: Vec<Runner>, nodes: Arc<watch::Sender<Vec<Node>>>) {
+    let mut wait = AGAIN.0;
     let node = loop {
         match small.start().await {
             Ok(node) => break node,
@@ -417,7 +419,8 @@ async fn drive(small: SmallNode, runners: Vec<Runner>, nodes: Arc<watch::Sender<
                 for runner in &runners {
                     runner.ended(Err(Failure::Broken(why.clone())));
                 }
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(wait).await;
+                wait = longer(wait);
             }
         }
     };
@@ -435,6 +438,10 @@ async fn drive(small: SmallNode, runners: Vec<Runner>, nodes: Arc<watch::Sender<
         all.spawn(async move { runner.run_for_ever(&road).await });
     }
     while all.join_next().await.is_some() {}
+}
+
+fn longer(wait: Duration) -> Duration {
+    (wait * 2).min(AGAIN.1)
 }
 
 impl Runner {
@@ -706,6 +713,13 @@ mod tests {
         assert!(is_canary_room(key(FIRST_ID + 7, ATTEMPT)));
         assert!(!is_canary_room(key(FIRST_ID + 7, 0)));
         assert!(!is_canary_room(key(7, ATTEMPT)));
+    }
+
+    #[test]
+    fn a_small_node_that_does_not_start_is_tried_less_and_less_but_each_minute() {
+        let waits = std::iter::successors(Some(AGAIN.0), |wait| Some(longer(*wait)));
+        let waits: Vec<u64> = waits.take(8).map(|wait| wait.as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
     }
 
     #[test]
