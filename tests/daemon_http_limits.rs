@@ -693,6 +693,78 @@ fn a_client_that_reads_no_events_costs_nothing_and_is_forgotten_when_it_goes() {
 }
 
 #[test]
+fn a_client_that_closes_its_half_has_its_answer() {
+    let daemon = Daemon::start(&[]);
+    daemon
+        .post("/v1/rooms", &json!({"role": "send", "id": 1}))
+        .expect(201);
+    let ask = |request: &str| {
+        let mut stream = connect(daemon.http);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut stream = BufReader::new(stream);
+        let answer = read_answer(&mut stream).unwrap();
+        assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "it is closed");
+        answer
+    };
+    let get = |path: &str| ask(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    get("/livez").expect(200);
+    let room = get("/v1/rooms/1?wait=500ms").expect(200);
+    assert_eq!(room["outcome"], Value::Null);
+    let body = r#"{"role":"send","id":2}"#;
+    let length = body.len();
+    let created = ask(&format!(
+        "POST /v1/rooms HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    ));
+    assert_eq!(created.expect(201)["id"], "2");
+    // An answer that goes on is not cut off either, while it is not long.
+    let mut stream = connect(daemon.http);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let ask = b"GET /v1/events?types=sample HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    stream.write_all(ask).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let lines = std::io::BufRead::lines(BufReader::new(stream)).map_while(Result::ok);
+    assert!(
+        lines.into_iter().any(|line| line == "event: sample"),
+        "it is cut off"
+    );
+}
+
+#[test]
+fn a_client_that_leaves_in_the_middle_of_a_long_poll_is_forgotten_long_before_that_ends() {
+    let args = ["--health-canary", "false", "--http-long-poll-max", "3600s"];
+    let daemon = Daemon::start(&args);
+    let files = daemon.open_files();
+    daemon
+        .post("/v1/rooms", &json!({"role": "send", "id": 1}))
+        .expect(201);
+    let polls: Vec<_> = (0..20)
+        .map(|_| {
+            let mut stream = connect(daemon.http);
+            let ask = "GET /v1/rooms/1?wait=3600s HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            stream.write_all(ask.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let start = Instant::now();
+    while daemon.open_files() < files + 20 {
+        assert!(start.elapsed() < PATIENCE, "they are not there");
+    }
+    drop(polls);
+    let start = Instant::now();
+    while daemon.open_files() > files + 1 {
+        let open = daemon.open_files();
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{open} files are open, {files} were"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn more_streams_of_events_than_may_be_are_refused_by_the_limits_name_until_one_ends() {
     let daemon = Daemon::start(&["--health-canary", "false"]);
     let mut streams: Vec<_> = (0..64).map(|_| daemon.events("/v1/events", None)).collect();

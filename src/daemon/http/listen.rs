@@ -12,6 +12,7 @@
 //! are not taken for a wedge: probes are answered on a few more, for which descriptors are left.
 
 use super::Problem;
+use super::halves::{Asked, Halves};
 use crate::cli::exit::Failure;
 use crate::daemon::config::{Http, Listen};
 use crate::daemon::tasks::Guard;
@@ -183,6 +184,7 @@ impl Serving {
         let mut probes = http.clone();
         probes
             .header_read_timeout(settings.header_timeout.min(PROBE.0))
+            .half_close(true)
             .keep_alive(false);
         Arc::new(Serving {
             router,
@@ -312,8 +314,16 @@ impl Serving {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let router = self.router.clone();
-        let service = service_fn(move |request| Box::pin(router.clone().oneshot(request)));
-        let mut connection = self.http.serve_connection(TokioIo::new(stream), service);
+        let asked = Asked::default();
+        let service = {
+            let asked = asked.clone();
+            service_fn(move |request: Request<Incoming>| {
+                let (asked, answer) = (asked.clone(), router.clone().oneshot(request));
+                Box::pin(async move { answer.await.map(|answer| asked.until_sent(answer)) })
+            })
+        };
+        let stream = TokioIo::new(Halves::new(stream, asked));
+        let mut connection = self.http.serve_connection(stream, service);
         let mut stop = self.stop.clone();
         let mut stopping = false;
         let ended = loop {

@@ -13,6 +13,7 @@ mod document;
 pub(crate) mod duration;
 mod extract;
 mod guard;
+mod halves;
 mod id;
 mod listen;
 mod problem;
