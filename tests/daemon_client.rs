@@ -497,6 +497,19 @@ fn events_go_on_after_the_last_one_when_the_stream_breaks() {
 }
 
 #[test]
+fn events_go_on_with_a_daemon_that_went_before_anything_happened() {
+    let one = "id: 2-1\nevent: room\ndata: {}\n\n";
+    let played = Played::new(vec![
+        stream("text/event-stream", ": nothing yet\n\n"),
+        answer("503 Service Unavailable", "application/json", "{}"),
+        stream("text/event-stream", one),
+    ]);
+    let output = kvroom(&played.url, &["events", "--count", "1"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(stdout(&output).lines().count(), 1);
+}
+
+#[test]
 fn events_end_with_an_error_when_the_daemon_does_not_come_back() {
     let one = "id: 1-1\nevent: room\ndata: {}\n\n";
     let played = Played::new(vec![stream("text/event-stream", one)]);

@@ -137,8 +137,6 @@ fn a_canary_runs_by_itself_and_is_in_no_list_and_no_count() {
     daemon
         .get("/v1/pools/kvroom-canary")
         .expect_problem(404, "no-such-pool");
-    let gone = daemon.delete("/v1/peers/lists-canary-tcp");
-    gone.expect_problem(404, "no-such-peer");
     let stats = &daemon.get("/v1/node").expect(200)["stats"];
     assert_eq!((&stats["started"], &stats["done"]), (&json!(0), &json!(0)));
 

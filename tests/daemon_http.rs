@@ -725,6 +725,20 @@ fn peers_the_node_and_claims_that_wait_are_shown() {
     assert_eq!(room["outcome"]["code"], "SessionLost");
 }
 
+/// The name of a small node of canaries: the flight recorder alone says it.
+fn canary_of(daemon: &Daemon) -> String {
+    let begin = format!("{}-canary-", daemon.ready["name"].as_str().unwrap());
+    let of = |answer: &daemon::Answer| {
+        let text = answer.text();
+        let at = text.find(&begin)?;
+        text[at..].split('"').next().map(str::to_owned)
+    };
+    let told = daemon.until("/v1/recording?since=0&limit=100000", |answer| {
+        of(answer).is_some()
+    });
+    of(&told).unwrap()
+}
+
 #[test]
 fn peers_are_other_nodes_and_not_those_of_the_canaries() {
     let (prefill, decode) = pair();
@@ -740,10 +754,7 @@ fn peers_are_other_nodes_and_not_those_of_the_canaries() {
             .collect();
         assert_eq!(names, [&json!(other)]);
         assert_eq!(peers["peers"][0]["quarantined_pages"], 0);
-        let canary = format!(
-            "/v1/peers/{}-canary-local",
-            side.ready["name"].as_str().unwrap()
-        );
+        let canary = format!("/v1/peers/{}", canary_of(side));
         side.delete(&canary).expect_problem(404, "no-such-peer");
     }
     decode
@@ -765,6 +776,53 @@ fn peers_are_other_nodes_and_not_those_of_the_canaries() {
         let found = list["rooms"].as_array().unwrap().iter();
         let found: Vec<&str> = found.map(|r| r["id"].as_str().unwrap()).collect();
         assert_eq!(found, ids, "{query}");
+    }
+}
+
+#[test]
+fn a_node_that_is_called_as_a_canary_could_be_is_a_peer_like_any_other() {
+    let often = [
+        "--health-canary-interval",
+        "50ms",
+        "--health-canary-deadline",
+        "20s",
+    ];
+    let listens = ["--name", "d", "--node-listen", "tcp://127.0.0.1:0"];
+    let daemon = Daemon::start(&[&listens[..], &often].concat());
+    let started = |daemon: &Daemon| daemon.get("/readyz").json()["canaries_started"].as_u64();
+    for fabric in ["local", "shm", "tcp"] {
+        daemon.until("/readyz", |answer| answer.status == 200);
+        let name = format!("d-canary-{fabric}");
+        let stranger = Daemon::start(&["--name", &name, "--health-canary", "false"]);
+        let peer = stranger.post("/v1/peers", &json!({"address": daemon.node_address()}));
+        assert_eq!(peer.expect(201)["name"], "d");
+        let named = |answer: &daemon::Answer| {
+            let peers = answer.json()["peers"].as_array().unwrap().clone();
+            peers.iter().any(|p| p["name"] == name.as_str())
+        };
+        daemon.until("/v1/peers", &named);
+        // All of them run again, a few times each, while it is there, and when it has gone.
+        let runs = |daemon: &Daemon| {
+            let begin = started(daemon);
+            daemon.until("/readyz", |answer| {
+                assert_eq!(answer.status, 200, "{}", answer.text());
+                answer.json()["canaries_started"].as_u64() > begin.map(|n| n + 30)
+            });
+        };
+        runs(&daemon);
+        drop(stranger);
+        runs(&daemon);
+    }
+}
+
+#[test]
+fn nodes_of_the_daemons_own_process_are_not_for_others() {
+    let daemon = Daemon::start(&["--name", "d"]);
+    let canary = canary_of(&daemon);
+    for address in ["local://d", "local://nobody", &format!("local://{canary}")] {
+        let answer = daemon.post("/v1/peers", &json!({ "address": address }));
+        let why = answer.expect_problem(422, "unusable-request");
+        assert!(!why.contains("canary"), "{why}");
     }
 }
 

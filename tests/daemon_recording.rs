@@ -8,7 +8,7 @@
 #[path = "common/daemon.rs"]
 mod daemon;
 
-use daemon::{Answer, Daemon, Left, PATIENCE};
+use daemon::{Answer, Daemon, Left, PATIENCE, kvroom};
 use kvroom::record::{Part, What};
 use kvroom::recording::{self, Recording};
 use serde_json::{Value, json};
@@ -334,6 +334,50 @@ fn a_process_writes_24_dumps_for_signals_and_then_says_that_it_writes_no_more() 
     assert_eq!(get(&daemon, "").0.header.lost, 0);
     assert!(daemon.stop().0.success());
     assert_eq!(written(), 24);
+}
+
+#[test]
+fn dumps_that_fail_do_not_count_and_those_after_the_folder_was_mended_are_written() {
+    let folder = Folder::new();
+    let (log, dumps) = (folder.0.join("log"), folder.0.join("dumps"));
+    let args = ["--recorder-dump-dir", dumps.to_str().unwrap()];
+    let daemon = Daemon::start_with(&args, |command| {
+        command.args(["--health-canary", "false"]);
+        command.stderr(Stdio::from(std::fs::File::create(&log).unwrap()));
+    });
+    std::fs::remove_dir(&dumps).unwrap();
+    std::fs::write(&dumps, "no folder").unwrap();
+    let failed = || {
+        let said = std::fs::read_to_string(&log).unwrap();
+        said.matches("cannot be written").count()
+    };
+    for count in 1..=24 {
+        daemon.signal("USR1");
+        until("the failure is logged", || failed() == count);
+    }
+    std::fs::remove_file(&dumps).unwrap();
+    daemon.signal("USR1");
+    until("a dump", || {
+        let all = std::fs::read_dir(&dumps).into_iter().flatten().flatten();
+        let whole = |name: &std::ffi::OsStr| name.to_string_lossy().ends_with("-signal-0.jsonl");
+        all.filter(|entry| whole(&entry.file_name())).count() == 1
+    });
+}
+
+#[test]
+fn a_daemon_whose_folder_for_dumps_is_a_file_does_not_start() {
+    let folder = Folder::new();
+    let file = folder.0.join("file");
+    std::fs::write(&file, "no folder").unwrap();
+    let args = ["serve", "--http", "127.0.0.1:0", "--recorder-dump-dir"];
+    let mut command = kvroom(&args);
+    let output = command.arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("recorder.dump_dir") && said.contains("no folder"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod pair;
 mod pattern;
 mod proc;
 mod raw;
+pub(crate) mod secret;
 pub(crate) mod settings;
 mod temp;
 

@@ -2,6 +2,7 @@
 
 use super::super::args::DaemonArgs;
 use super::super::exit::Failure;
+use super::super::secret;
 use super::table::printable;
 use super::url::{Place, Target};
 use http_body_util::{BodyExt, Full, Limited};
@@ -17,8 +18,6 @@ use tokio::net::{TcpStream, UnixStream};
 
 /// The most bytes of an answer that is taken as a whole.
 const MAX_ANSWER: usize = 64 << 20;
-/// The most bytes of a token's file.
-const MAX_TOKEN: usize = 64 << 10;
 
 /// A daemon that can be asked.
 pub(super) struct Daemon {
@@ -58,11 +57,11 @@ impl Daemon {
             Some(path) => {
                 let wrong =
                     |why: String| Failure::Usage(format!("token file {}: {why}", path.display()));
-                let text =
-                    std::fs::read(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
+                let text = secret::read(path, secret::MOST);
+                let text = text.map_err(|e| wrong(format!("cannot be read: {e}")))?;
                 let token = text.trim_ascii();
-                if token.is_empty() || token.len() > MAX_TOKEN {
-                    return Err(wrong("it has no token, or one that is too long".to_owned()));
+                if token.is_empty() {
+                    return Err(wrong("it has no token".to_owned()));
                 }
                 let bearer = [b"Bearer ", token].concat();
                 let value = HeaderValue::from_bytes(&bearer);

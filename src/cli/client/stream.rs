@@ -35,6 +35,8 @@ pub(crate) fn events(args: &EventsArgs) -> Result<Verdict, Failure> {
     };
     block_on(async {
         let mut broken_at: Option<tokio::time::Instant> = None;
+        // By whoever said after which event.
+        let mut known = following.last.is_some();
         while following.left > 0 {
             let question = Question {
                 last_event: following.last.clone(),
@@ -42,14 +44,14 @@ pub(crate) fn events(args: &EventsArgs) -> Result<Verdict, Failure> {
             };
             let why = match daemon.open(question).await {
                 Ok(response) => {
-                    broken_at = None;
+                    (broken_at, known) = (None, true);
                     match following.read(response.into_body()).await? {
                         End::Enough => return Ok(Verdict::Met),
                         End::Broken(why) => daemon.failed(&why),
                     }
                 }
                 // The first time, nobody knows of any daemon there.
-                Err(failure) if following.last.is_none() => return Err(failure),
+                Err(failure) if !known => return Err(failure),
                 Err(failure) => failure,
             };
             let since = *broken_at.get_or_insert_with(tokio::time::Instant::now);

@@ -17,6 +17,7 @@ use super::args::{NodeArgs, PoolSpec};
 use super::exit::{Failure, Verdict};
 use super::output;
 use super::pair;
+use super::secret;
 use engine::Engine;
 use kvroom::{ClusterKey, Deadlines, Limits, Net, Node, NodeBuilder, Pool};
 use lines::Input;
@@ -216,7 +217,7 @@ fn pool(spec: &PoolSpec, shared: bool) -> Result<Pool, Failure> {
 pub(crate) fn key(file: Option<&Path>) -> Result<Option<ClusterKey>, Failure> {
     let (from, text) = match file {
         Some(path) => {
-            let text = std::fs::read(path);
+            let text = secret::read(path, secret::MOST);
             let text = text.map_err(|e| {
                 Failure::Usage(format!("key file {}: cannot be read: {e}", path.display()))
             })?;

@@ -239,7 +239,7 @@ tables! {
         /// address that other machines reach needs `token_file` or `tls_client_ca`.
         listen: Vec<Listen> = vec![Listen::Tcp(SocketAddr::from(([127, 0, 0, 1], 7480)))];
         /// A file with the token that requests must bear (`Authorization: Bearer …`), without white
-        /// space at its ends. Without one whoever reaches the address may ask.
+        /// space at its ends; read once, at the start. Without one whoever reaches the address may ask.
         token_file: Option<PathBuf> = None, such as "/etc/kvroom/token";
         /// The certificate chain for TLS, PEM. Needs `tls_key`.
         tls_cert: Option<PathBuf> = None, such as "/etc/kvroom/tls.crt";
@@ -256,7 +256,8 @@ tables! {
         header_timeout: Duration = secs(10), within ms(100) => secs(3600);
         /// How long a request may take, without the time that a long poll asked for.
         request_timeout: Duration = secs(30), within ms(100) => secs(3600);
-        /// Connections at once; on one more only probes are answered, and all else with 503.
+        /// Connections at once; on one more only probes are answered, and all else with 503. No more than
+        /// 256 below the limit of open files (`ulimit -n`).
         max_connections: usize = 1024, within 1 => 65_536;
         /// Requests at once; one more is answered with 503.
         max_concurrent: usize = 512, within 1 => 65_536;

@@ -1,7 +1,7 @@
 //! Canary rooms: small rooms between this node and small nodes beside it, on pages of their own.
 //!
 //! ```text
-//!   node NAME                              node NAME-canary-tcp (this process, one shard, one lane)
+//!   node NAME                              node NAME-canary-tcp-… (this process, one shard, one lane)
 //!   lane 0 ── a page, with a pattern ────▶ receives, and looks at the bytes
 //!   lane 1 ── a page ────────────────────▶ …
 //!   receives ◀──────────────── a page ──── lane 0
@@ -13,7 +13,8 @@
 //! started because somebody asked. A canary's room may take [`PATIENCE`] times as long as the canary
 //! itself, so that it is not aborted on a node that is merely busy. Canaries are nobody's rooms: they
 //! are kept apart from what is counted, and whoever lists rooms, pools and peers leaves them out by
-//! [`is_canary_room`], [`NAME`] and [`is_canary`].
+//! [`is_canary_room`], [`NAME`] and [`is_canary`]. The names of small nodes end with a secret of the
+//! process, so that nobody else's node is taken for one, and no answer says them.
 
 use super::Watched;
 use super::judge::{CanarySeen, LastSeen, PATIENCE};
@@ -26,8 +27,9 @@ use kvroom::{
     PoolKind, PoolLayout, Reason, ReceiveRoom, RoomId, RoomKey, SendBuilder, ShutdownReport,
     StartErrorKind, StateName, WriteLease,
 };
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -42,8 +44,14 @@ const ATTEMPT: u32 = 0xca00_0000;
 /// So often in a row a canary may be aborted on request before that is held against the node.
 const TOLD: u32 = 10;
 
-/// How long is waited before a fabric whose small node did not come up is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The end of the name of each small node: who connects with a name says it by itself, and one that
+/// has a canary's would be in its way.
+static SECRET: LazyLock<String> =
+    LazyLock::new(|| format!("{:016x}", RandomState::new().hash_one(std::process::id())));
+
+/// How long is waited before a fabric whose small node did not come up is tried again: the first time, and at
+/// most. It doubles, since a node that cannot have its threads or descriptors says so in the log each time.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// All canaries of a node.
 pub(crate) struct Canaries {
@@ -165,11 +173,11 @@ pub(crate) fn is_canary(of: &str, peer: &str) -> bool {
 
 /// The name of a small node; names have 64 bytes at most.
 fn node_name(of: &str, fabric: Fabric) -> String {
-    let mut cut = of.len().min(48);
+    let mut cut = of.len().min(32);
     while !of.is_char_boundary(cut) {
         cut -= 1;
     }
-    format!("{}-canary-{}", &of[..cut], fabric)
+    format!("{}-canary-{}-{}", &of[..cut], fabric, *SECRET)
 }
 
 impl Canaries {
@@ -397,12 +405,13 @@ impl SmallNode {
             ..Deadlines::default()
         });
         let started = small.start().await;
-        started.map_err(|e| format!("the small node {:?} did not start: {e}", self.name))
+        started.map_err(|e| format!("its small node did not start: {e}"))
     }
 }
 
 /// Starts the small node of one fabric, as often as it takes, and runs its canaries.
 async fn drive(small: SmallNode, runners: Vec<Runner>, nodes: Arc<watch::Sender<Vec<Node>>>) {
+    let mut wait = AGAIN.0;
     let node = loop {
         match small.start().await {
             Ok(node) => break node,
@@ -410,7 +419,8 @@ async fn drive(small: SmallNode, runners: Vec<Runner>, nodes: Arc<watch::Sender<
                 for runner in &runners {
                     runner.ended(Err(Failure::Broken(why.clone())));
                 }
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(wait).await;
+                wait = longer(wait);
             }
         }
     };
@@ -428,6 +438,10 @@ async fn drive(small: SmallNode, runners: Vec<Runner>, nodes: Arc<watch::Sender<
         all.spawn(async move { runner.run_for_ever(&road).await });
     }
     while all.join_next().await.is_some() {}
+}
+
+fn longer(wait: Duration) -> Duration {
+    (wait * 2).min(AGAIN.1)
 }
 
 impl Runner {
@@ -464,6 +478,8 @@ impl Runner {
             };
             let end = match end {
                 Err(Failure::Told) if run.told < TOLD => return,
+                // Whoever may look at health may not know it.
+                Err(Failure::Broken(why)) => Err(Failure::Broken(why.replace(&*SECRET, "…"))),
                 Err(Failure::Told) => {
                     let why = "it was aborted on request, again and again".to_owned();
                     Err(Failure::Broken(why))
@@ -510,9 +526,8 @@ impl Runner {
             Way::In => {
                 self.stage("the node is asked for its peers");
                 let small = self.main.peer(road.node.name()).await;
-                let small = small.ok_or_else(|| {
-                    format!("the node does not know {:?} any more", road.node.name())
-                })?;
+                let small = small
+                    .ok_or_else(|| "the node does not know the small node any more".to_owned())?;
                 let (to, from) = (
                     lease(&self.main_pool, self.page)?,
                     lease(&road.pool, self.page)?,
@@ -669,19 +684,24 @@ mod tests {
         for name in ["n".to_owned(), "n".repeat(64), "é".repeat(32)] {
             let small = node_name(&name, Fabric::Local);
             assert!(
-                small.len() <= 64 && small.ends_with("-canary-local"),
+                small.len() <= 64 && small.contains("-canary-local-"),
                 "{small}"
             );
+            assert!(is_canary(&name, &small));
         }
     }
 
     #[test]
     fn a_small_node_and_a_room_of_a_canary_are_known_and_nobody_elses() {
-        assert!(is_canary("decode-0", "decode-0-canary-shm"));
+        let one = node_name("decode-0", Fabric::Shm);
+        assert!(is_canary("decode-0", &one));
+        assert!(!is_canary("decode-1", &one));
+        // What anybody could think of is somebody else's.
         for other in [
             "decode-0",
             "decode-0-canary-",
-            "decode-1-canary-shm",
+            "decode-0-canary-shm",
+            "decode-0-canary-shm-0000000000000000",
             "canary",
         ] {
             assert!(!is_canary("decode-0", other), "{other}");
@@ -693,6 +713,13 @@ mod tests {
         assert!(is_canary_room(key(FIRST_ID + 7, ATTEMPT)));
         assert!(!is_canary_room(key(FIRST_ID + 7, 0)));
         assert!(!is_canary_room(key(7, ATTEMPT)));
+    }
+
+    #[test]
+    fn a_small_node_that_does_not_start_is_tried_less_and_less_but_each_minute() {
+        let waits = std::iter::successors(Some(AGAIN.0), |wait| Some(longer(*wait)));
+        let waits: Vec<u64> = waits.take(8).map(|wait| wait.as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
     }
 
     #[test]

@@ -38,6 +38,12 @@ const ALL: &[(&str, &str)] = &[
     ),
 ];
 
+/// What any route may answer without a body: the request did not come to where problems are told.
+const BARE: &[(&str, &str)] = &[(
+    "431",
+    "The line and the headers are larger than `http.max_header_bytes`. There is no body.",
+)];
+
 /// What any route with a body may answer besides.
 const WITH_BODY: &[(&str, &str)] = &[
     ("413", "The body is too large."),
@@ -73,6 +79,11 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
     for item in document.paths.paths.values_mut() {
         for operation in operations(item) {
             add(operation, ALL);
+            for (status, text) in BARE {
+                let response = ResponseBuilder::new().description(*text).build();
+                let responses = &mut operation.responses.responses;
+                responses.insert((*status).to_owned(), RefOr::T(response));
+            }
             if operation.request_body.is_some() {
                 add(operation, WITH_BODY);
             }

@@ -9,9 +9,10 @@
 //!
 //! Rules: nothing that one client does or leaves undone holds up another: heads have a deadline, what
 //! is not read by the client has one, and so has the handshake. Clients that use up all connections
-//! are not taken for a wedge: probes are answered on a few more.
+//! are not taken for a wedge: probes are answered on a few more, for which descriptors are left.
 
 use super::Problem;
+use super::halves::{Asked, Halves};
 use crate::cli::exit::Failure;
 use crate::daemon::config::{Http, Listen};
 use crate::daemon::tasks::Guard;
@@ -24,7 +25,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::SockRef;
 use std::future::poll_fn;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,13 +43,17 @@ const UNREAD_FOR: Duration = Duration::from_secs(30);
 const RESERVE: usize = 16;
 /// How long one of those may take: its handshake and its head, and all of it.
 const PROBE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(10));
+/// Descriptors that are left to everything else: rooms, pools, other nodes, canaries, the reserve.
+const ELSEWHERE: usize = 256;
+/// Connections that there may be whatever the limit of descriptors.
+const FEWEST: usize = 16;
 /// How long to wait when the system gives no descriptor for a new connection.
 const BREATH: Duration = Duration::from_millis(50);
 
 /// A socket that listens.
 pub(crate) enum Bound {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener, SocketFile),
 }
 
 impl Bound {
@@ -69,7 +74,12 @@ impl Bound {
                 let failed = |e| Failure::Failed(format!("cannot listen for HTTP on {shown}: {e}"));
                 remove_dead(path);
                 let socket = UnixListener::bind(path).map_err(failed)?;
-                Ok(Bound::Unix(socket, path.clone()))
+                let file = SocketFile {
+                    path: path.clone(),
+                    made: file_at(path)
+                        .ok_or_else(|| failed(std::io::Error::other("it was removed at once")))?,
+                };
+                Ok(Bound::Unix(socket, file))
             }
         }
     }
@@ -81,7 +91,7 @@ impl Bound {
                 .local_addr()
                 .map(|a| a.to_string())
                 .unwrap_or_default(),
-            Bound::Unix(_, path) => format!("unix://{}", path.display()),
+            Bound::Unix(_, file) => format!("unix://{}", file.path.display()),
         }
     }
 
@@ -94,12 +104,25 @@ impl Bound {
     }
 }
 
-impl Drop for Bound {
+/// The file of a Unix socket, removed when dropped, unless another daemon has put its own there.
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// Its device and inode.
+    made: (u64, u64),
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Bound::Unix(_, path) = self {
-            let _ = std::fs::remove_file(path);
+        if file_at(&self.path) == Some(self.made) {
+            let _ = std::fs::remove_file(&self.path);
         }
     }
+}
+
+/// The device and inode of what lies there.
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    let found = std::fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 /// A socket that nobody listens on any more is in the way of the next life.
@@ -141,7 +164,16 @@ impl Serving {
         router: Router,
         stop: watch::Receiver<bool>,
     ) -> Arc<Serving> {
-        let most = settings.max_connections.clamp(1, Semaphore::MAX_PERMITS);
+        let wanted = settings.max_connections.clamp(1, Semaphore::MAX_PERMITS);
+        let limits = std::fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        let most = most_connections(wanted, open_files(&limits));
+        if most < wanted {
+            tracing::warn!(
+                "http.max_connections is {wanted}, and the process may open {} files (ulimit -n): {most} connections \
+                 at once are taken; raise the limit of open files, or set fewer connections",
+                open_files(&limits).unwrap_or_default()
+            );
+        }
         let head = usize::try_from(settings.max_header_bytes.0).unwrap_or(usize::MAX);
         let head = head.clamp(8 << 10, 16 << 20);
         let mut http = http1::Builder::new();
@@ -152,6 +184,7 @@ impl Serving {
         let mut probes = http.clone();
         probes
             .header_read_timeout(settings.header_timeout.min(PROBE.0))
+            .half_close(true)
             .keep_alive(false);
         Arc::new(Serving {
             router,
@@ -281,8 +314,16 @@ impl Serving {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let router = self.router.clone();
-        let service = service_fn(move |request| Box::pin(router.clone().oneshot(request)));
-        let mut connection = self.http.serve_connection(TokioIo::new(stream), service);
+        let asked = Asked::default();
+        let service = {
+            let asked = asked.clone();
+            service_fn(move |request: Request<Incoming>| {
+                let (asked, answer) = (asked.clone(), router.clone().oneshot(request));
+                Box::pin(async move { answer.await.map(|answer| asked.until_sent(answer)) })
+            })
+        };
+        let stream = TokioIo::new(Halves::new(stream, asked));
+        let mut connection = self.http.serve_connection(stream, service);
         let mut stop = self.stop.clone();
         let mut stopping = false;
         let ended = loop {
@@ -308,6 +349,20 @@ impl Serving {
     }
 }
 
+/// How many files a process may have open, by its `/proc/PID/limits`; none if that is without bound.
+fn open_files(limits: &str) -> Option<usize> {
+    let line = limits
+        .lines()
+        .find_map(|l| l.strip_prefix("Max open files"));
+    line?.split_whitespace().next()?.parse().ok()
+}
+
+/// As many connections as are wanted, if there are descriptors for them.
+fn most_connections(wanted: usize, open_files: Option<usize>) -> usize {
+    let most = open_files.map(|files| files.saturating_sub(ELSEWHERE).max(FEWEST));
+    most.map_or(wanted, |most| wanted.min(most))
+}
+
 /// The answer to a head that did not come to its end.
 fn slow_head(within: Duration) -> Vec<u8> {
     let problem = Problem::new(
@@ -323,4 +378,24 @@ fn slow_head(within: Duration) -> Vec<u8> {
         body.len()
     );
     [head.into_bytes(), body].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_connections_are_taken_than_there_are_descriptors_for() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
+                      Max processes             63000                63000                processes\n\
+                      Max open files            1024                 1048576              files\n";
+        assert_eq!(open_files(limits), Some(1024));
+        assert_eq!(open_files("Max open files            unlimited"), None);
+        assert_eq!(open_files(""), None);
+        assert_eq!(most_connections(1024, Some(1024)), 768);
+        assert_eq!(most_connections(1024, Some(65_536)), 1024);
+        assert_eq!(most_connections(1024, Some(64)), 16);
+        assert_eq!(most_connections(7, Some(64)), 7);
+        assert_eq!(most_connections(1024, None), 1024);
+    }
 }

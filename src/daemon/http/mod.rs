@@ -13,6 +13,7 @@ mod document;
 pub(crate) mod duration;
 mod extract;
 mod guard;
+mod halves;
 mod id;
 mod listen;
 mod problem;
@@ -30,7 +31,8 @@ use super::App;
 use super::config::{Config, Http, Listen};
 use super::tasks::Without;
 use crate::cli::exit::Failure;
-use axum::http::{Method, StatusCode, Uri, header};
+use crate::cli::secret;
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use guard::{Guard, Rate, Token};
@@ -187,8 +189,13 @@ fn token(http: &Http) -> Result<Option<Token>, Failure> {
         return Ok(None);
     };
     let shown = path.display();
-    let text = std::fs::read(path)
+    let text = secret::read(path, secret::MOST)
         .map_err(|e| Failure::Usage(format!("http.token_file {shown}: cannot be read: {e}")))?;
+    if HeaderValue::from_bytes(text.trim_ascii()).is_err() {
+        return Err(Failure::Usage(format!(
+            "http.token_file {shown}: the token has bytes that no token has"
+        )));
+    }
     Token::new(&text).map(Some).ok_or_else(|| {
         let least = Token::LEAST;
         Failure::Usage(format!(

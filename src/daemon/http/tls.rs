@@ -1,6 +1,7 @@
 //! TLS by rustls, with client certificates if their signers are named.
 
 use crate::cli::exit::Failure;
+use crate::cli::secret;
 use crate::daemon::config::Http;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -21,7 +22,7 @@ pub(super) fn acceptor(http: &Http) -> Result<Option<TlsAcceptor>, Failure> {
         }
     };
     let chain = certificates(cert)?;
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|e| unreadable(key, &e))?;
+    let secret = PrivateKeyDer::from_pem_slice(&text(key)?).map_err(|e| unreadable(key, &e))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -47,8 +48,8 @@ pub(super) fn acceptor(http: &Http) -> Result<Option<TlsAcceptor>, Failure> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
-    let all = CertificateDer::pem_file_iter(path).map_err(|e| unreadable(path, &e))?;
-    let all: Vec<_> = all
+    let text = text(path)?;
+    let all: Vec<_> = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<_, _>>()
         .map_err(|e| unreadable(path, &e))?;
     if all.is_empty() {
@@ -58,6 +59,10 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Failure> {
         )));
     }
     Ok(all)
+}
+
+fn text(path: &Path) -> Result<Vec<u8>, Failure> {
+    secret::read(path, secret::MOST_PEM).map_err(|e| unreadable(path, &e))
 }
 
 fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> Failure {

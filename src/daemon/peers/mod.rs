@@ -113,6 +113,11 @@ async fn connect_peer(
     if app.is_stopping() {
         return Err(Problem::stopping());
     }
+    if peer.address.starts_with("local:") {
+        let text = "local:// reaches nodes of the daemon's own process, and none of them is for others; an address \
+                    is tcp://HOST:PORT or unix:///PATH";
+        return Err(Problem::unusable(text));
+    }
     let session = app.node().connect(&peer.address).await;
     let session = session.map_err(|e| not_connected(&e))?;
     let held = pages_of(&app.node().metrics(), session.name());

@@ -49,6 +49,8 @@ struct Inner {
     dir: Option<PathBuf>,
     /// For each reason.
     written: [AtomicU32; 3],
+    /// For each reason, in a row.
+    failed: [AtomicU32; 3],
 }
 
 /// Why there is no dump.
@@ -73,6 +75,7 @@ impl Dumps {
             node,
             dir,
             written: Default::default(),
+            failed: Default::default(),
         }))
     }
 
@@ -81,6 +84,7 @@ impl Dumps {
         let inner = &*self.0;
         let dir = inner.dir.as_deref().ok_or(DumpError::NoDir)?;
         let number = one_more(&inner.written, why)?;
+        let taken = &inner.written[why as usize];
         let why = why.word();
         let name = file_name(inner.node.name(), why, number);
         let path = dir.join(&name);
@@ -89,16 +93,30 @@ impl Dumps {
             source,
         };
         let recording = Recording::of(&inner.node, why);
-        write_whole(&recording, dir, &name).map_err(failed)?;
+        write_whole(&recording, dir, &name).map_err(|source| {
+            // Dumps for a reason are written one after the other: this number is the next one again.
+            taken.fetch_sub(1, Ordering::AcqRel);
+            failed(source)
+        })?;
         Ok(path)
     }
 
-    /// The same, and says in the log what came of it.
+    /// The same, and says in the log what came of it; of a row of failures the first ones, and then fewer
+    /// and fewer.
     pub(super) fn write_and_log(&self, why: Why) {
         let word = why.word();
+        let failed = &self.0.failed[why as usize];
         match self.write(why) {
-            Ok(file) => tracing::warn!(file = %file.display(), why = word, "recording written"),
-            Err(error) => tracing::error!(why = word, "{error}"),
+            Ok(file) => {
+                failed.store(0, Ordering::Release);
+                tracing::warn!(file = %file.display(), why = word, "recording written");
+            }
+            Err(error) => {
+                let row = failed.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+                if is_told(row, why.most()) {
+                    tracing::error!(why = word, failed = row, "{error}");
+                }
+            }
         }
     }
 
@@ -128,6 +146,11 @@ impl Dumps {
         }));
         Ok(())
     }
+}
+
+/// Whether the log says so of this failure in a row.
+fn is_told(row: u32, most: u32) -> bool {
+    row <= most || row.is_power_of_two()
 }
 
 /// The number of the next dump for this, if there is to be one.
@@ -184,6 +207,13 @@ mod tests {
             assert!(one_more(&written, why).is_err(), "{why:?}");
         }
         assert_eq!(all, 64);
+    }
+
+    #[test]
+    fn of_a_row_of_failures_the_first_are_told_and_then_few() {
+        let told = (1..=100_000).filter(|row| is_told(*row, 24)).count();
+        assert!(is_told(24, 24) && !is_told(25, 24), "{told}");
+        assert_eq!(told, 24 + 12);
     }
 
     #[test]

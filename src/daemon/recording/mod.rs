@@ -9,7 +9,7 @@
 //!
 //! Rules: reading asks no shard. A dump appears under its name when it is whole. A process writes at most
 //! 64 of them, and so many for each reason ([`dump::Why`]), so that no storm fills a disk or takes the dumps
-//! of another reason; what is not written is logged.
+//! of another reason; what is not written is logged, and does not count.
 
 mod dump;
 mod route;
@@ -26,8 +26,17 @@ use std::path::PathBuf;
 /// Starts what writes dumps.
 ///
 /// # Errors
-/// A thread could not be started.
+/// A thread could not be started, or there can be no such folder.
 pub(crate) fn start(node: &Node, dump_dir: Option<PathBuf>, tasks: &Tasks) -> io::Result<Dumps> {
+    if let Some(dir) = &dump_dir {
+        std::fs::create_dir_all(dir).map_err(|e| {
+            let text = format!(
+                "recorder.dump_dir {}: it is no folder, and none can be made: {e}",
+                dir.display()
+            );
+            io::Error::new(e.kind(), text)
+        })?;
+    }
     let dumps = Dumps::new(node.clone(), dump_dir);
     dumps.on_panic()?;
     let stuck = watch::stuck_rooms(node.clone(), dumps.clone());
