@@ -57,7 +57,9 @@ struct Inner {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DumpError {
     /// Nowhere to put it.
-    #[error("no recording is written: recorder.dump_dir is not set; GET /v1/recording (kvroom record) gives one")]
+    #[error(
+        "no recording is written: recorder.dump_dir is not set; GET /v1/recording (kvroom record) gives one"
+    )]
     NoDir,
     /// Enough.
     #[error(
