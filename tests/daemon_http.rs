@@ -324,7 +324,7 @@ fn what_cannot_be_meant_is_refused_with_what_to_do_and_changes_nothing() {
             json!({"role": "receive", "id": 2, "from": []}),
             422,
             "unusable-request",
-            "sender",
+            "name at least one in `from`",
         ),
         (
             "/v1/rooms",

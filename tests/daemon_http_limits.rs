@@ -137,6 +137,9 @@ fn what_is_no_request_for_it_gets_a_clear_4xx_and_the_rooms_do_not_notice() {
     let long = "x".repeat(64 << 10);
     let answer = send("GET", &format!("/v1/rooms?tag={long}"), None, b"");
     assert_eq!((answer.status, answer.text().as_str()), (431, ""));
+    let document = daemon.get("/openapi.json").json();
+    let told = &document["paths"]["/v1/rooms"]["get"]["responses"]["431"];
+    assert!(told.is_object() && told["content"].is_null(), "{told}");
     assert_eq!(daemon.get("/v1/rooms/1").expect(200)["state"], "registered");
     serves(&daemon);
 }

@@ -81,7 +81,10 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
     opened.extend(pools.into_iter().map(|pool| Opened::configured(pool, None)));
     let hub = LocalHub::new();
     let node = builder.hub(&hub).start().await;
-    let node = node.map_err(|e| Failure::Failed(format!("cannot start the node: {e}")))?;
+    let node = node.map_err(|e| {
+        let why = config::of_the_daemon(&e.to_string());
+        Failure::Failed(format!("cannot start the node: {why}"))
+    })?;
     let shutdown = config.deadlines.shutdown;
     let (addresses, connect) = (front.addresses(), config.node.connect.clone());
     let tasks = Tasks::new();

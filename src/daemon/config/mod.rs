@@ -36,6 +36,7 @@ pub(crate) use schema::{Config, HealthSettings, Http, PoolSettings, Retention};
 pub(crate) use show::example;
 pub(crate) use source::ConfigError;
 pub(crate) use value::Listen;
+pub(crate) use words::of_the_daemon;
 
 use std::time::Duration;
 use value::{Raw, Setting};

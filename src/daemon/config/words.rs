@@ -14,6 +14,19 @@ pub(super) fn nearest(word: &str, known: &[&str]) -> String {
     }
 }
 
+/// What the library says to a host, as it is to be said to whoever configures or asks a daemon: by keys of
+/// the configuration and fields of requests.
+pub(crate) fn of_the_daemon(text: &str) -> String {
+    const WORDS: &[(&str, &str)] = &[
+        ("Limits::", "limits."),
+        ("Pinning::shards", "node.pin_shards"),
+        ("Pinning::lanes", "node.pin_lanes"),
+        ("with from(&peer)", "in `from`"),
+    ];
+    let replace = |text: String, (rust, key): &(&str, &str)| text.replace(rust, key);
+    WORDS.iter().fold(text.to_owned(), replace)
+}
+
 /// How many characters must be put in, left out or replaced.
 fn distance(a: &str, b: &str) -> usize {
     // A word of a stranger may be long: none of ours is.
@@ -34,6 +47,14 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_library_says_is_said_by_keys_and_fields() {
+        let pin = "this process may use 0-1; correct Pinning::shards";
+        assert!(of_the_daemon(pin).ends_with("correct node.pin_shards"));
+        let many = "a room has 1 to 256 receivers (Limits::receivers)";
+        assert!(of_the_daemon(many).ends_with("(limits.receivers)"));
+    }
 
     #[test]
     fn the_nearest_word_is_named_and_all_if_none_is_near() {

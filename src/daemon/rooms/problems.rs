@@ -2,6 +2,7 @@
 
 use super::request::RoleName;
 use super::view::{End, SideName, Why, code_name};
+use crate::daemon::config::of_the_daemon;
 use crate::daemon::http::Problem;
 use crate::daemon::pools::Pools;
 use axum::http::StatusCode;
@@ -58,7 +59,7 @@ pub(super) fn not_started(kind: &StartErrorKind) -> Problem {
             Problem::limit(&format!("limits.{limit}"), kind.to_string())
         }
         StartErrorKind::NodeStopped => Problem::stopping(),
-        _ => Problem::unusable(kind.to_string()),
+        _ => Problem::unusable(of_the_daemon(&kind.to_string())),
     }
 }
 
