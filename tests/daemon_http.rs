@@ -800,7 +800,7 @@ fn a_node_that_is_called_as_a_canary_could_be_is_a_peer_like_any_other() {
             let peers = answer.json()["peers"].as_array().unwrap().clone();
             peers.iter().any(|p| p["name"] == name.as_str())
         };
-        daemon.until("/v1/peers", &named);
+        daemon.until("/v1/peers", named);
         // All of them run again, a few times each, while it is there, and when it has gone.
         let runs = |daemon: &Daemon| {
             let begin = started(daemon);
