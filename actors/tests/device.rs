@@ -18,7 +18,7 @@ mod standin;
 mod suite;
 
 /// Each function of the suite, for both.
-macro_rules! both {
+macro_rules! over_both {
     ($($module:ident::$name:ident;)*) => {
         mod emulated_device {
             $(#[test]
@@ -37,7 +37,7 @@ macro_rules! both {
     };
 }
 
-both! {
+over_both!(
     order::work_of_one_stream_happens_in_its_order;
     order::streams_overtake_each_other_where_no_event_is_between_them;
     order::a_stream_waits_for_an_event_and_the_host_does_not;
@@ -70,4 +70,4 @@ both! {
     peers::bytes_go_from_one_device_to_another;
     peers::a_kernel_reaches_another_devices_memory_once_that_was_allowed;
     peers::work_of_two_devices_is_one_piece_with_two_proofs;
-}
+);
