@@ -173,6 +173,11 @@ impl Companion {
         self.word(Word::Memory).store(memory, Ordering::Release);
     }
 
+    /// Whether no memory was noted yet.
+    pub(super) fn is_of_none(&self) -> bool {
+        self.word(Word::Memory).load(Ordering::Acquire) == 0
+    }
+
     /// Whether the header `words` of another companion is about this memory, and who, of those that it
     /// names as writers, is not proven dead: its number, or 0.
     pub(super) fn writer_of(words: &[u64], memory: u64) -> Option<u32> {

@@ -174,7 +174,10 @@ impl Attachment {
             }
             companion.take_layout(layout)?;
         }
-        companion.is_about(memory);
+        // Another file came to the name: as long as somebody may still write the one before, this tells of that.
+        if companion.is_of_none() || past.writers().is_none() {
+            companion.is_about(memory);
+        }
         companion.attached()?;
         let waiting = past.pages().count();
         Ok(Arc::new(Attachment {

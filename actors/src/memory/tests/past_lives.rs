@@ -239,6 +239,10 @@ fn memory_is_no_pool_by_another_name_while_a_writer_of_its_former_life_may_be_al
     assert_eq!(pages, [1, 2]);
     drop(pool);
     fs::rename(&path, &other).unwrap();
+    // A new file by the former name does not make what is known of the old one void.
+    drop(from_file(&path).unwrap());
+    let text = from_file(&other).unwrap_err().to_string();
+    assert!(text.contains("former name"), "{text}");
     writer.kill();
     assert_eq!(from_file(&other).unwrap().quarantined(), []);
 }
