@@ -17,6 +17,7 @@ pub mod reason;
 pub mod record;
 pub mod room;
 pub mod runtime;
+pub mod slice;
 pub mod supervisor;
 pub mod switch;
 

@@ -30,6 +30,7 @@ const PURE: &[&str] = &[
     "record/book.rs",
     "record/ring.rs",
     "room",
+    "slice.rs",
     "supervisor/core",
     "supervisor/custody.rs",
     "supervisor/early.rs",

@@ -9,6 +9,7 @@ use crate::fabric::shm::Way;
 use crate::memory::Ticket;
 use crate::runtime::meter::{Meter, time_some};
 use crate::runtime::queue;
+use crate::slice::Slice;
 use kvroom_kernels::checksum::Checksum;
 use kvroom_kernels::layout::PoolLayout;
 use kvroom_kernels::plan::Plan;
@@ -26,8 +27,10 @@ pub struct Place {
     pub pages: Arc<[u32]>,
     /// Which of them.
     pub from: Range<usize>,
-    /// Places in the claim's list, as many.
+    /// Places in the claim's list; as many, unless there is a slice.
     pub to: Range<usize>,
+    /// Which bytes of the cells, if not all of them.
+    pub slice: Option<Arc<Slice>>,
 }
 
 /// Copies pages of one chunk (or an aux row) to one claim.

@@ -62,6 +62,7 @@ mod tests {
             pages: (0..100 + pages as u32).collect(),
             from: 3..3 + pages,
             to: 7..7 + pages,
+            slice: None,
         }
     }
 

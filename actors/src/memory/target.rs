@@ -4,6 +4,7 @@ use super::held::Held;
 use super::marks::{Grid, Marks};
 use super::pool::PoolMemory;
 use crate::ids::PeerRef;
+use crate::slice::TargetSlice;
 use kvroom_kernels::coverage::{Coverage, Rect};
 use std::fmt;
 use std::ops::Range;
@@ -33,6 +34,7 @@ pub struct Landed {
 pub struct TargetSection {
     held: Arc<Held>,
     marks: Marks,
+    slice: Option<Arc<TargetSlice>>,
 }
 
 /// What a claim's gate protects. Owned by the gate's slot from open to closed and empty.
@@ -53,7 +55,20 @@ impl TargetSection {
         TargetSection {
             held,
             marks: Marks::default(),
+            slice: None,
         }
+    }
+
+    /// Only these bytes of the cells may be written.
+    #[must_use]
+    pub fn only(mut self, slice: Arc<TargetSlice>) -> Self {
+        self.slice = Some(slice);
+        self
+    }
+
+    /// Which bytes of the cells may be written, if not all of them.
+    pub fn slice(&self) -> Option<&Arc<TargetSlice>> {
+        self.slice.as_ref()
     }
 
     pub(super) fn held(&self) -> &Held {

@@ -427,6 +427,7 @@ mod tests {
                 pages: lease.arc_pages(),
                 from: 0..1,
                 to: 0..1,
+                slice: None,
             },
             claim: ClaimNo(1),
             gate: 0,

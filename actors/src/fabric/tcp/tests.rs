@@ -178,6 +178,7 @@ fn post(from: &Side, lease: &ReadLease, gate: &OpenGate, class: Class, checksum:
             pages: lease.arc_pages(),
             from: 0..n,
             to: 0..n,
+            slice: None,
         },
         claim: gate.number(),
         gate: gate.slot(),

@@ -117,6 +117,7 @@ impl Shard {
                 pages,
                 from: *from as usize..(*from + *n) as usize,
                 to: *to as usize..(*to + *n) as usize,
+                slice: None,
             },
             JobSpec::Aux => Place {
                 section: Rect::AUX,
@@ -124,6 +125,7 @@ impl Shard {
                 pages,
                 from: 0..1,
                 to: 0..1,
+                slice: None,
             },
         };
         let link = self.peers.get(&peer)?;
