@@ -66,6 +66,18 @@ pub mod health {
     };
 }
 
+/// Devices that pools can be on, and the copy actors that move pages there.
+pub mod device {
+    #[cfg(feature = "cuda")]
+    pub use kvroom_actors::copy::device::cuda;
+    pub use kvroom_actors::copy::device::emulated;
+    pub use kvroom_actors::copy::device::{
+        Context, Culprit, DeviceError, DeviceMemory, DeviceStats, Identity, IpcBytes, IpcMemory,
+        Kind, Ready, Sticky,
+    };
+    pub use kvroom_actors::copy::device_lane::{Device, DeviceOptions, LaneStats};
+}
+
 pub use api::{
     AbortedRooms, Chunk, ChunkBuilder, EarlyClaim, Ended, FinishError, FinishProblem, LegBytes,
     Node, NodeBuilder, NodeStats, Peer, PushError, PushedChunk, ReceiveBuilder, ReceiveRoom,

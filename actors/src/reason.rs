@@ -60,11 +60,13 @@ pub enum Code {
     LimitReached,
     /// The peer broke the protocol; the text says how.
     ProtocolViolation,
+    /// A device is lost: its context, which it shares with the engine, has an error that stays.
+    DeviceLost,
 }
 
 impl Code {
     /// All of them, in the order in which they are declared.
-    pub const ALL: [Code; 27] = [
+    pub const ALL: [Code; 28] = [
         Code::Requested,
         Code::HandleDropped,
         Code::PeerLost,
@@ -92,6 +94,7 @@ impl Code {
         Code::Rejected,
         Code::LimitReached,
         Code::ProtocolViolation,
+        Code::DeviceLost,
     ];
 }
 
@@ -185,8 +188,9 @@ mod tests {
         }
         // A code behind the last one would be missing.
         let last = match Code::ALL[Code::ALL.len() - 1] {
-            Code::ProtocolViolation => true,
-            Code::Requested
+            Code::DeviceLost => true,
+            Code::ProtocolViolation
+            | Code::Requested
             | Code::HandleDropped
             | Code::PeerLost
             | Code::PeerRestarted

@@ -195,7 +195,7 @@ OUTCOMES = {
     12: "CoverageIncomplete", 13: "ChecksumMismatch", 14: "BadChunk", 15: "BadClaim", 16: "EarlyClaimExpired",
     17: "TooManyEarlyClaims", 18: "KeySpent", 19: "RoomExists", 20: "ActorPanicked", 21: "CopyFailed",
     22: "CopyRefused", 23: "RouteFenced", 24: "PoolRetired", 25: "NodeShutdown", 26: "Rejected",
-    27: "LimitReached", 28: "ProtocolViolation",
+    27: "LimitReached", 28: "ProtocolViolation", 29: "DeviceLost",
 }
 
 

@@ -3,6 +3,7 @@
 use super::block::block_on;
 use super::error::PushError;
 use super::send::SendRoom;
+use kvroom_actors::copy::device::Ready;
 use kvroom_actors::handle::{ChunkBack, ChunkPromise, ChunkShared};
 use kvroom_actors::ids::ChunkNo;
 use kvroom_actors::memory::{Lease, ReadLease};
@@ -21,6 +22,7 @@ pub struct Chunk {
     tokens: Range<u64>,
     layers: Option<Range<u32>>,
     lease: ReadLease,
+    ready: Option<Arc<Ready>>,
 }
 
 /// A chunk without its pages.
@@ -38,6 +40,15 @@ impl Chunk {
             tokens: range,
             layers: None,
         }
+    }
+
+    /// The pages' bytes are there when this event has fired, and nothing reads them before: the copy is
+    /// queued behind it, and no thread waits. For pages on a device; the event is recorded before the
+    /// chunk is pushed.
+    #[must_use]
+    pub fn ready(mut self, ready: Arc<Ready>) -> Chunk {
+        self.ready = Some(ready);
+        self
     }
 
     /// Its tokens.
@@ -65,6 +76,7 @@ impl ChunkBuilder {
             tokens: self.tokens,
             layers: self.layers,
             lease,
+            ready: None,
         }
     }
 }
@@ -127,11 +139,24 @@ impl Slot<'_> {
                 chunk,
             );
         }
+        if chunk.ready.is_some() && chunk.lease.pool().device().is_none() {
+            return over(
+                Reason::new(
+                    Code::BadChunk,
+                    format!(
+                        "it waits for a device's event, and pool {name:?} is in host memory, which the CPU \
+                         reads: push it when its bytes are there"
+                    ),
+                ),
+                chunk,
+            );
+        }
         let shared = Arc::new(ChunkShared::default());
         let Chunk {
             tokens,
             layers,
             lease,
+            ready,
         } = chunk;
         let described = room::Chunk {
             no: ChunkNo(room.next_chunk()),
@@ -146,6 +171,7 @@ impl Slot<'_> {
             lease: Lease::Read(lease),
             chunk: Some(ChunkPromise::new(&shared)),
             slot: Some(self.slot),
+            ready,
         };
         let input = Input::Push {
             life: room.life(),
@@ -160,6 +186,7 @@ impl Slot<'_> {
                 lease:
                     Lent {
                         lease: Lease::Read(lease),
+                        ready,
                         ..
                     },
                 ..
@@ -169,6 +196,7 @@ impl Slot<'_> {
                     tokens,
                     layers,
                     lease,
+                    ready,
                 },
             ),
             _ => unreachable!("an inbox hands back what it was given"),

@@ -389,6 +389,7 @@ impl Line {
 fn road(text: &str) -> Result<Road, String> {
     match text.split_once(' ') {
         Some(("lane", n)) => n.parse().ok().map(Road::Lane),
+        Some(("device", n)) => n.parse().ok().map(Road::Device),
         None if text == "here" => Some(Road::Here),
         None if text == "tcp" => Some(Road::Tcp),
         None if text == "nowhere" => Some(Road::Nowhere),

@@ -158,6 +158,7 @@ fn what(what: &What, line: &mut Line) -> &'static str {
                 Road::Lane(n) => format!("lane {n}"),
                 Road::Tcp => "tcp".into(),
                 Road::Nowhere => "nowhere".into(),
+                Road::Device(n) => format!("device {n}"),
             });
             "job"
         }

@@ -222,6 +222,7 @@ fn all() -> Vec<What> {
         job(Road::Lane(2)),
         job(Road::Tcp),
         job(Road::Nowhere),
+        job(Road::Device(1)),
         lease(&[]),
         lease(&[Proof::GateClosed, Proof::WriterDead]),
         What::Refused {

@@ -6,6 +6,7 @@
 
 pub(crate) mod actor;
 pub mod device;
+pub mod device_lane;
 pub mod job;
 #[cfg(feature = "plant")]
 pub mod plant;

@@ -4,11 +4,13 @@
 //! slot: a writer that is inside sees the pages that the receiver lent, and no others.
 
 use super::Fact;
+use crate::copy::device_lane::Device;
 use crate::copy::job::Place;
 use crate::ids::ClaimNo;
-use crate::memory::{GateTable, Refused, Ticket};
+use crate::memory::{GateTable, Refused, Staying, Ticket};
 use kvroom_kernels::layout::PoolLayout;
-use kvroom_kernels::plan::Plan;
+use kvroom_kernels::plan::{Piece, Plan};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// One claim's gate in another node of this process.
@@ -61,6 +63,41 @@ impl LocalRoute {
         let section = inside.target().section(place.section)?;
         let page = *section.pages().get(place.to.start)?;
         Some((crate::memory::plant::pool_of(section), page))
+    }
+
+    /// The device that a section of the claim is on, if it is on one and its gate is open.
+    pub(crate) fn device(&self, section: u16) -> Option<Device> {
+        let inside = self.gates.enter(self.slot, self.number).ok()?;
+        inside.target().section(section)?.device().cloned()
+    }
+
+    /// Enters for as long as a device writes.
+    ///
+    /// # Errors
+    /// [`Fact`]: the gate is closed, or full.
+    pub(crate) fn stay(&self) -> Result<Staying, Fact> {
+        self.gates.stay(self.slot, self.number).map_err(refused)
+    }
+
+    /// Writes `bytes`, which are those of the runs in their order.
+    ///
+    /// # Errors
+    /// [`Fact`]: the gate is closed, or a run does not lie in the claim's pages; of those before it the
+    /// bytes are there.
+    pub(crate) fn place(&self, section: u16, runs: &[Piece], bytes: &[u8]) -> Result<(), Fact> {
+        let inside = self.gates.enter(self.slot, self.number).map_err(refused)?;
+        let cursor = Cell::new(0);
+        let mut rest = bytes;
+        for run in runs {
+            let (now, later) = rest.split_at((run.bytes as usize).min(rest.len()));
+            let placed = inside.write(section, run.dst, now, &cursor);
+            placed.map_err(|error| Fact::Errored(error.to_string()))?;
+            rest = later;
+        }
+        inside
+            .target()
+            .count_pieces(runs.len() as u64, (bytes.len() - rest.len()) as u64);
+        Ok(())
     }
 
     /// Copies one piece of at most `budget` bytes: enters the gate, writes the next runs of the

@@ -15,7 +15,8 @@ use crate::copy::job::Place;
 use crate::ids::ClaimNo;
 use crate::memory::{Bell, Refused, RemoteGates, RemotePool, SharedGates, Ticket, Writer};
 use kvroom_kernels::coverage::Rect;
-use kvroom_kernels::plan::Plan;
+use kvroom_kernels::plan::{Piece, Plan};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// The way to one life of a peer on this host. Clones are the same.
@@ -90,6 +91,31 @@ impl ShmClaim {
         let section = self.section(place.section)?;
         let page = *section.pages.get(place.to.start)?;
         Some((Arc::clone(&section.pool), page))
+    }
+
+    /// As [`super::local::LocalRoute::place`].
+    pub(crate) fn place(&self, section: u16, runs: &[Piece], bytes: &[u8]) -> Result<(), Fact> {
+        let Some(to) = self.section(section) else {
+            let text = format!("the claim has no section {section}");
+            return Err(Fact::Errored(text));
+        };
+        let inside = match self.gates.enter(self.slot, self.number) {
+            Ok(inside) => inside,
+            Err(Refused::Full) => {
+                let text = "too many writers are inside the claim's gate";
+                return Err(Fact::Errored(text.into()));
+            }
+            Err(_) => return Err(Fact::Refused),
+        };
+        let cursor = Cell::new(0);
+        let mut rest = bytes;
+        for run in runs {
+            let (now, later) = rest.split_at((run.bytes as usize).min(rest.len()));
+            let placed = inside.place((&*to.pool, &*to.pages), run.dst, now, &cursor);
+            placed.map_err(|error| Fact::Errored(error.to_string()))?;
+            rest = later;
+        }
+        Ok(())
     }
 
     /// As [`super::local::LocalRoute::write`].

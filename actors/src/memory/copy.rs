@@ -73,6 +73,27 @@ pub enum CopyError {
         /// The first such page.
         page: u32,
     },
+    /// The memory is a device's: the CPU does not reach it.
+    #[error(
+        "the {end}'s pool \"{pool}\" is on a device, which only its own lane copies to and from; \
+         this is a bug of kvroom"
+    )]
+    OnDevice {
+        /// Which end.
+        end: End,
+        /// The pool's name.
+        pool: String,
+    },
+    /// The device did not copy.
+    #[error("the {end}'s pool \"{pool}\": {why}")]
+    Device {
+        /// Which end.
+        end: End,
+        /// The pool's name.
+        pool: String,
+        /// What its driver said.
+        why: String,
+    },
     /// Source and destination share bytes.
     #[error("source and destination overlap in memory")]
     Overlap,
@@ -126,6 +147,34 @@ impl Inside<'_> {
             pieces: 0,
             bytes: 0,
         })
+    }
+}
+
+impl Inside<'_> {
+    /// Writes bytes of this process (a staging slot's) to `offset` of a section's pool. `cursor` remembers
+    /// where in the list of pages the last one was found. It is for the caller to count them.
+    ///
+    /// # Errors
+    ///
+    /// [`CopyError`]; nothing was written.
+    pub(crate) fn write(
+        &self,
+        section: u16,
+        offset: u64,
+        bytes: &[u8],
+        cursor: &Cell<usize>,
+    ) -> Result<(), CopyError> {
+        let Some(to) = self.target().section(section) else {
+            return Err(CopyError::NoSuchSection { section });
+        };
+        let (end, n) = (End::Destination, bytes.len() as u64);
+        let (to, len) = lent(to.held(), end, offset, n, cursor)?;
+        // SAFETY:
+        // - The range lies within the pool (`lent`), whose memory the target keeps; `bytes` is a slice,
+        //   and no slice of pages that are held for writing by a target exists, so they do not overlap.
+        // - Destination: as in `Copying::copy`.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), len) };
+        Ok(())
     }
 }
 
@@ -214,6 +263,17 @@ impl SourceView {
         bytes: u64,
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, CopyError> {
+        if let Some(device) = self.held().memory().elsewhere() {
+            lent_pages(self.held(), End::Source, offset, bytes, &Cell::new(0))?;
+            let mut copy = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
+            let read = device.read(offset, &mut copy);
+            read.map_err(|why| CopyError::Device {
+                end: End::Source,
+                pool: self.held().memory().layout().name.clone(),
+                why,
+            })?;
+            return Ok(f(&copy));
+        }
         let (start, len) = lent(self.held(), End::Source, offset, bytes, &Cell::new(0))?;
         if self.held().memory().is_foreign() {
             // Other processes may write it meanwhile: what is shown is a copy.
@@ -260,16 +320,34 @@ pub(super) fn lent(
     bytes: u64,
     cursor: &Cell<usize>,
 ) -> Result<(NonNull<u8>, usize), CopyError> {
+    lent_pages(held, end, offset, bytes, cursor)?;
     let memory: &PoolMemory = held.memory();
-    let Some(at) = memory.at(offset, bytes) else {
+    memory.at(offset, bytes).ok_or_else(|| CopyError::OnDevice {
+        end,
+        pool: memory.layout().name.clone(),
+    })
+}
+
+/// The same, wherever the memory is.
+pub(super) fn lent_pages(
+    held: &Held,
+    end: End,
+    offset: u64,
+    bytes: u64,
+    cursor: &Cell<usize>,
+) -> Result<(), CopyError> {
+    let memory: &PoolMemory = held.memory();
+    if offset
+        .checked_add(bytes)
+        .is_none_or(|to| to > memory.bytes())
+    {
         return Err(CopyError::OutOfPool {
             end,
             offset,
             bytes,
             pool_bytes: memory.bytes(),
         });
-    };
+    }
     held.covers(offset, bytes, cursor)
-        .map_err(|page| CopyError::NotLent { end, page })?;
-    Ok(at)
+        .map_err(|page| CopyError::NotLent { end, page })
 }

@@ -9,7 +9,7 @@
 #![allow(unsafe_code)] // Makes slices of pages.
 
 use super::held::{Held, Mode, is_alone};
-use super::pool::Pool;
+use super::pool::{Pool, PoolError};
 use super::target::TargetSection;
 use super::ticket::SourceView;
 use std::fmt;
@@ -70,6 +70,16 @@ impl ReadLease {
         // SAFETY: the cell lies within the pool's initialised memory, which lives as long as this
         // lease. The page is held for reading, so no write lease of it exists and nobody writes it.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
+    }
+
+    /// Copies one layer of the page at position `index` of the lease out, wherever the pool's memory
+    /// is; as many bytes as both have.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::NoSuchCell`], or [`PoolError::Device`] if the device did not answer in time.
+    pub fn load(&self, layer: u32, index: usize, into: &mut [u8]) -> Result<(), PoolError> {
+        load(&self.held, layer, index, into)
     }
 
     /// Turns it into a write lease, if nobody else reads any of the pages and no job still can.
@@ -147,6 +157,42 @@ impl WriteLease {
         // SAFETY: as in `page`, and `self` is borrowed mutably, so this is the only slice of any
         // page of this lease.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
+    }
+
+    /// Copies one layer of the page at position `index` of the lease out, wherever the pool's memory
+    /// is; as many bytes as both have.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::NoSuchCell`], or [`PoolError::Device`] if the device did not answer in time.
+    pub fn load(&self, layer: u32, index: usize, into: &mut [u8]) -> Result<(), PoolError> {
+        self.must_not_be_lent();
+        load(&self.held, layer, index, into)
+    }
+
+    /// Writes one layer of the page at position `index` of the lease from its first byte on, wherever
+    /// the pool's memory is, and waits until that is done. For tests, tools and small things: an
+    /// engine writes with kernels of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::NoSuchCell`], also if there are more bytes than a cell has; [`PoolError::Device`]
+    /// if the device did not answer in time.
+    pub fn store(&mut self, layer: u32, index: usize, bytes: &[u8]) -> Result<(), PoolError> {
+        self.must_not_be_lent();
+        let (offset, cell) = place(&self.held, layer, index)?;
+        if bytes.len() as u64 > cell {
+            return Err(no_such_cell(&self.held, layer, index));
+        }
+        if let Some(device) = self.held.memory().elsewhere() {
+            let written = device.write(offset, bytes, Arc::clone(&self.held) as _);
+            return written.map_err(|why| PoolError::Device {
+                pool: self.held.pool().layout().name.clone(),
+                why,
+            });
+        }
+        self.page_mut(layer, index)[..bytes.len()].copy_from_slice(bytes);
+        Ok(())
     }
 
     /// Turns it into a read lease.
@@ -237,10 +283,48 @@ fn debug(name: &str, held: &Held, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         .finish()
 }
 
+fn no_such_cell(held: &Held, layer: u32, index: usize) -> PoolError {
+    PoolError::NoSuchCell {
+        pool: held.pool().layout().name.clone(),
+        layer,
+        page: held.pages().get(index).copied().unwrap_or(u32::MAX),
+    }
+}
+
+/// Where a cell begins, and its bytes.
+fn place(held: &Held, layer: u32, index: usize) -> Result<(u64, u64), PoolError> {
+    let layout = held.pool().layout();
+    let page = held.pages().get(index);
+    page.and_then(|page| layout.cell_offset(layer, *page))
+        .map(|offset| (offset, layout.page_bytes))
+        .ok_or_else(|| no_such_cell(held, layer, index))
+}
+
+fn load(held: &Held, layer: u32, index: usize, into: &mut [u8]) -> Result<(), PoolError> {
+    let (offset, cell) = place(held, layer, index)?;
+    let n = into.len().min(usize::try_from(cell).unwrap_or(usize::MAX));
+    let into = &mut into[..n];
+    if let Some(device) = held.memory().elsewhere() {
+        return device.read(offset, into).map_err(|why| PoolError::Device {
+            pool: held.pool().layout().name.clone(),
+            why,
+        });
+    }
+    held.memory()
+        .look(offset, into)
+        .ok_or_else(|| no_such_cell(held, layer, index))
+}
+
 #[track_caller]
 fn cell(held: &Held, layer: u32, index: usize) -> (NonNull<u8>, usize) {
     if !held.memory().is_mapped() {
         panic!("this lease is of shared memory, which is not mapped in a child of fork");
+    }
+    if held.memory().elsewhere().is_some() {
+        panic!(
+            "pool \"{}\" is on a device: use `load` and `store`",
+            held.pool().layout().name
+        );
     }
     if held.memory().is_foreign() {
         let layout = held.pool().layout();

@@ -30,6 +30,7 @@
 mod bell;
 mod copy;
 mod descriptors;
+mod elsewhere;
 mod free_list;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
@@ -39,6 +40,7 @@ mod lease;
 mod lease_table;
 mod marks;
 mod numbers;
+mod on_device;
 #[cfg(feature = "plant")]
 pub mod plant;
 mod pool;
@@ -85,7 +87,7 @@ pub use stream::choice::{CopyFacts, CopyMode, copy_facts, measure_copies, set_co
 pub use stream::{CopyMeasurement, CopySample};
 pub(crate) use table::open_shared;
 pub use table::{
-    Closing, GateClosed, GateTable, GatesExhausted, Inside, NotOpened, OpenError, OpenGate,
+    Closing, GateClosed, GateTable, GatesExhausted, Inside, NotOpened, OpenError, OpenGate, Staying,
 };
 pub(crate) use target::Landed as GateLanded;
 pub use target::{Doorbell, Landed, Target, TargetSection};

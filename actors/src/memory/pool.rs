@@ -14,6 +14,7 @@
 //! - Nothing here trusts an offset: it is checked against the length before it becomes a pointer.
 #![allow(unsafe_code)] // Owns raw memory.
 
+use super::elsewhere::Elsewhere;
 use super::held::{Held, Mode};
 use super::lease::{ReadLease, WriteLease};
 use super::lease_table::{Holder, LeaseError, LeaseTable};
@@ -74,6 +75,14 @@ pub enum PoolError {
         /// The pool's name.
         pool: String,
     },
+    /// The pool's device did not do what was asked.
+    #[error("pool \"{pool}\": {why}")]
+    Device {
+        /// The pool's name.
+        pool: String,
+        /// What its driver said.
+        why: String,
+    },
     /// The pool has a release callback already.
     #[error("pool \"{pool}\" has a release callback already")]
     CallbackAlreadySet {
@@ -112,6 +121,8 @@ pub struct PoolMemory {
     backing: Backing,
     /// Other processes read and write its pages: no slice of them is ever made here.
     foreign: bool,
+    /// The memory is a device's; there is nothing at its address.
+    device: Option<Box<dyn Elsewhere>>,
     /// Of a pool that outlives this process.
     attachment: OnceLock<Arc<Attachment>>,
     layout: Arc<PoolLayout>,
@@ -148,6 +159,10 @@ impl PoolMemory {
         self.backing
     }
 
+    pub(super) fn elsewhere(&self) -> Option<&dyn Elsewhere> {
+        self.device.as_deref()
+    }
+
     pub(super) fn shared(&self) -> Option<&Arc<SharedMemory>> {
         self.shared.as_ref()
     }
@@ -179,14 +194,15 @@ impl PoolMemory {
         &self.holders
     }
 
-    /// Where `bytes` bytes at `offset` are, if they lie within the pool.
+    /// Where `bytes` bytes at `offset` are, if they lie within the pool and the CPU reaches them.
     pub(super) fn at(&self, offset: u64, bytes: u64) -> Option<(NonNull<u8>, usize)> {
-        if offset.checked_add(bytes)? > self.bytes() {
+        if self.device.is_some() || offset.checked_add(bytes)? > self.bytes() {
             return None;
         }
         // Both fit a usize, since their sum is at most the length.
         let (offset, bytes) = (offset as usize, bytes as usize);
-        // SAFETY: `offset` is at most the length of this one allocation.
+        // SAFETY: `offset` is at most the length of this one allocation; there is one, since the memory
+        // is no device's.
         let start = unsafe { self.memory.start.add(offset) };
         Some((start, bytes))
     }
@@ -437,6 +453,7 @@ impl Pool {
             shared,
             backing,
             foreign,
+            device: None,
             attachment: OnceLock::new(),
             holders: LeaseTable::new(layout.pages),
             layout: Arc::new(layout),
@@ -444,6 +461,39 @@ impl Pool {
             on_release: OnceLock::new(),
             on_free: Mutex::new(on_free),
         }))
+    }
+
+    /// A pool in a device's memory.
+    pub(super) fn new_elsewhere(
+        layout: PoolLayout,
+        device: Box<dyn Elsewhere>,
+    ) -> Result<Pool, PoolError> {
+        let len = bytes_of(&layout)?;
+        let given = usize::try_from(device.bytes()).unwrap_or(usize::MAX);
+        if given < len {
+            return Err(PoolError::TooSmall {
+                pool: layout.name,
+                given,
+                needed: len,
+            });
+        }
+        Ok(Pool(Arc::new(PoolMemory {
+            // Never looked at (`PoolMemory::at`).
+            memory: Bytes {
+                start: NonNull::dangling(),
+                len,
+            },
+            shared: None,
+            backing: Backing::Private,
+            foreign: false,
+            device: Some(device),
+            attachment: OnceLock::new(),
+            holders: LeaseTable::new(layout.pages),
+            layout: Arc::new(layout),
+            retired: AtomicBool::new(false),
+            on_release: OnceLock::new(),
+            on_free: Mutex::new(None),
+        })))
     }
 
     /// Has `tell` called whenever a lease of this pool was dropped rather than given back with
@@ -558,6 +608,13 @@ impl Pool {
         let n = into
             .len()
             .min(usize::try_from(layout.page_bytes).unwrap_or(usize::MAX));
+        if let (Some(device), Some(offset)) = (&self.0.device, layout.cell_offset(layer, page)) {
+            let pool = layout.name.clone();
+            let read = device.read(offset, &mut into[..n]);
+            return read
+                .map(|()| n)
+                .map_err(|why| PoolError::Device { pool, why });
+        }
         let seen = layout
             .cell_offset(layer, page)
             .and_then(|offset| self.0.look(offset, &mut into[..n]));

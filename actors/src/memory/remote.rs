@@ -25,6 +25,7 @@ use super::stream::{Copier, Unfenced};
 use super::ticket::Ticket;
 use crate::ids::ClaimNo;
 use kvroom_kernels::layout::PoolLayout;
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -162,6 +163,29 @@ impl RemoteInside<'_> {
         self.copier(to, source).copy(offset, source_offset, bytes)
     }
 
+    /// Writes bytes to `offset` of the peer's pool, of which the claim names `pages`, and counts them as
+    /// landed. `cursor` remembers where in the list the last page was found.
+    ///
+    /// # Errors
+    ///
+    /// [`CopyError`]; nothing was written.
+    pub(crate) fn place(
+        &self,
+        (pool, pages): (&RemotePool, &[u32]),
+        offset: u64,
+        bytes: &[u8],
+        cursor: &Cell<usize>,
+    ) -> Result<(), CopyError> {
+        let to = named(pool, pages, offset, bytes.len() as u64, cursor)?;
+        // SAFETY: as in `RemoteCopying::copy`, from a slice, which is no memory of the mapping.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+        if let Some(slot) = self.entered.gates.table.slot(self.entered.slot) {
+            slot.pieces.fetch_add(1, Ordering::Relaxed);
+            slot.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// As [`super::Inside::copier`], into the peer's pool, of which the claim names `pages`.
     pub(crate) fn copier<'a>(
         &'a self,
@@ -209,21 +233,8 @@ impl RemoteCopying<'_> {
         let Some(from) = source.source() else {
             unreachable!("a ticket has its source until it is dropped");
         };
-        let end = End::Destination;
-        let Some((to, len)) = pool.at(offset, bytes) else {
-            return Err(CopyError::OutOfPool {
-                end,
-                offset,
-                bytes,
-                pool_bytes: pool.bytes,
-            });
-        };
-        if bytes > 0 {
-            let wanted = pages_of(&pool.layout, offset..offset + bytes);
-            covers(self.pages, wanted, &source.target_cursor)
-                .map_err(|page| CopyError::NotLent { end, page })?;
-        }
-        let (from, _) = lent(
+        let to = named(pool, self.pages, offset, bytes, &source.target_cursor)?;
+        let (from, len) = lent(
             from.held(),
             End::Source,
             source_offset,
@@ -248,6 +259,30 @@ impl RemoteCopying<'_> {
     pub(crate) fn finish(self) -> u64 {
         self.bytes
     }
+}
+
+/// Where a range is that lies in pages which the claim names.
+fn named(
+    pool: &RemotePool,
+    pages: &[u32],
+    offset: u64,
+    bytes: u64,
+    cursor: &Cell<usize>,
+) -> Result<NonNull<u8>, CopyError> {
+    let end = End::Destination;
+    let Some((to, _)) = pool.at(offset, bytes) else {
+        return Err(CopyError::OutOfPool {
+            end,
+            offset,
+            bytes,
+            pool_bytes: pool.bytes,
+        });
+    };
+    if bytes > 0 {
+        let wanted = pages_of(&pool.layout, offset..offset + bytes);
+        covers(pages, wanted, cursor).map_err(|page| CopyError::NotLent { end, page })?;
+    }
+    Ok(to)
 }
 
 impl Drop for RemoteCopying<'_> {

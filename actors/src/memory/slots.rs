@@ -128,6 +128,44 @@ impl<T: Occupant> Slots<T> {
         })
     }
 
+    /// Lets a writer of claim `number` into slot `index`, to stay as long as a device works for it.
+    pub(crate) fn stay(this: &Arc<Self>, index: u32, number: u64) -> Result<Staying<T>, Refused> {
+        let slot = this.slots.get(index as usize).ok_or(Refused::NoSuchSlot)?;
+        slot.gate.enter(number)?;
+        Ok(Staying {
+            slots: Arc::clone(this),
+            index,
+            number,
+        })
+    }
+
+    /// Ends one writer's stay.
+    ///
+    /// # Safety
+    ///
+    /// The caller is inside the slot's gate with this number, and uses the contents no more.
+    unsafe fn leave(&self, index: u32, number: u64) {
+        let mut bell = None;
+        let gate = &self.slots[index as usize].gate;
+        // SAFETY: still inside, until the gate's word says otherwise.
+        let contents = || unsafe { self.contents(index) };
+        match gate.leave(number, || bell = Some(contents().bell())) {
+            Left::Going => {}
+            // This process alone writes the word, so it is a bug here.
+            Left::Overwritten => debug_assert!(false, "left without entering"),
+            Left::LastAfterClose => {
+                if let Some(bell) = bell {
+                    T::ring(bell, number);
+                }
+            }
+            Left::LastOfOrphan => {
+                // SAFETY: the gate is closed and empty, its owner gave it up, and only one leave
+                // is the last.
+                drop(unsafe { self.recycle(index) });
+            }
+        }
+    }
+
     /// The contents of a slot that is open or draining.
     ///
     /// # Safety
@@ -252,22 +290,32 @@ impl<T: Occupant> Entered<'_, T> {
 
 impl<T: Occupant> Drop for Entered<'_, T> {
     fn drop(&mut self) {
-        let mut bell = None;
-        let gate = &self.slots.slots[self.index as usize].gate;
-        match gate.leave(self.number, || bell = Some(self.contents().bell())) {
-            Left::Going => {}
-            // This process alone writes the word, so it is a bug here.
-            Left::Overwritten => debug_assert!(false, "left without entering"),
-            Left::LastAfterClose => {
-                if let Some(bell) = bell {
-                    T::ring(bell, self.number);
-                }
-            }
-            Left::LastOfOrphan => {
-                // SAFETY: the gate is closed and empty, its owner gave it up, and only one leave
-                // is the last.
-                drop(unsafe { self.slots.recycle(self.index) });
-            }
-        }
+        // SAFETY: inside since `enter`, and this is the only leave.
+        unsafe { self.slots.leave(self.index, self.number) };
+    }
+}
+
+/// A writer that stays inside while a device works for it, on whatever thread. It pins the contents.
+pub(crate) struct Staying<T: Occupant> {
+    slots: Arc<Slots<T>>,
+    index: u32,
+    number: u64,
+}
+
+impl<T: Occupant> Staying<T> {
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn contents(&self) -> &T {
+        // SAFETY: inside the gate for as long as `self` lives.
+        unsafe { self.slots.contents(self.index) }
+    }
+}
+
+impl<T: Occupant> Drop for Staying<T> {
+    fn drop(&mut self) {
+        // SAFETY: inside since `stay`, and this is the only leave.
+        unsafe { self.slots.leave(self.index, self.number) };
     }
 }

@@ -14,7 +14,7 @@
 use super::gate::{OpenRefused, Refused};
 use super::shared::SharedError;
 use super::shared_table::{SharedGates, SharedOwner, WhyNotLent, WriterDead};
-use super::slots::{Entered, NotOpened as SlotNotOpened, Occupant, Owner, Slots};
+use super::slots::{self, Entered, NotOpened as SlotNotOpened, Occupant, Owner, Slots};
 use super::stream::Unfenced;
 use super::target::{Doorbell, Landed, Target};
 use crate::ids::ClaimNo;
@@ -131,6 +131,20 @@ impl GateTable {
         Ok(Inside {
             unfenced: Unfenced::default(),
             entered: self.slots.enter(slot, number.0)?,
+        })
+    }
+}
+
+impl GateTable {
+    /// Lets a lane in for one bounded piece that a device writes: whoever has it drops it when the
+    /// event behind that work has fired, and not before.
+    ///
+    /// # Errors
+    ///
+    /// As [`GateTable::enter`].
+    pub fn stay(&self, slot: u32, number: ClaimNo) -> Result<Staying, Refused> {
+        Ok(Staying {
+            inside: Slots::stay(&self.slots, slot, number.0)?,
         })
     }
 }
@@ -371,6 +385,24 @@ impl Inside<'_> {
     }
 }
 
+/// A writer inside a gate for as long as a device works for it. Unlike [`Inside`] it may be dropped on
+/// any thread; dropping it leaves.
+pub struct Staying {
+    inside: slots::Staying<Target>,
+}
+
+impl Staying {
+    /// Where the claim's writers may write.
+    pub fn target(&self) -> &Target {
+        self.inside.contents()
+    }
+
+    /// Whose gate it is.
+    pub fn number(&self) -> ClaimNo {
+        ClaimNo(self.inside.number())
+    }
+}
+
 macro_rules! debug_with_number {
     ($($name:ident $(<$life:lifetime>)?),*) => {$(
         impl fmt::Debug for $name $(<$life>)? {
@@ -380,4 +412,4 @@ macro_rules! debug_with_number {
         }
     )*};
 }
-debug_with_number!(OpenGate, Closing, Inside<'_>);
+debug_with_number!(OpenGate, Closing, Inside<'_>, Staying);

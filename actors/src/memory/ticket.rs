@@ -122,6 +122,12 @@ pub trait TicketSink: Send + Sync {
     fn moved(&self, id: JobId, bytes: u64) {
         let _ = (id, bytes);
     }
+
+    /// A device was lost that the job needs. If it was at work, nobody can say when that ends, and the
+    /// job never comes back; the room is to end all the same. Must not block.
+    fn lost(&self, id: JobId, why: &str) {
+        let _ = (id, why);
+    }
 }
 
 /// A job that came back.
@@ -234,6 +240,32 @@ impl Ticket {
     /// Ends the job as done in full.
     pub fn finish(mut self) {
         self.finished = true;
+    }
+
+    /// Another ticket of the same job, for one piece of it. The job is over when this one and all
+    /// such are, and done in full if each was.
+    pub(crate) fn part(&mut self) -> Ticket {
+        let parts = self.parts.get_or_insert_with(|| {
+            Arc::new(Mutex::new(Parts {
+                left: 1,
+                facts: Facts::default(),
+                all_finished: true,
+            }))
+        });
+        // This one counts as long as it lives, so the last part is not over before.
+        Parts::of(parts).left += 1;
+        let Some(source) = &self.source else {
+            unreachable!("a ticket has its source until it is dropped");
+        };
+        let (source, cancel) = (source.again(), self.cancel.clone());
+        let mut part = Ticket::new(self.id, source, cancel, Arc::clone(&self.sink));
+        part.parts = Some(Arc::clone(parts));
+        part
+    }
+
+    /// Tells the room that a device was lost that it needs. It ends at once, whenever its jobs do.
+    pub(crate) fn tell_lost(&self, why: &str) {
+        self.sink.lost(self.id, why);
     }
 
     /// Splits a job that nothing was done of yet into `count` parts (at least 1), each with the same

@@ -291,6 +291,8 @@ pub enum Road {
     Tcp,
     /// It could not be built, and went nowhere.
     Nowhere,
+    /// To the copy actor of the device with this number.
+    Device(u16),
 }
 
 /// How a peer's session is.

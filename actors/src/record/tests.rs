@@ -474,6 +474,7 @@ fn road() -> impl Strategy<Value = Road> {
         any::<u16>().prop_map(Road::Lane),
         Just(Road::Tcp),
         Just(Road::Nowhere),
+        any::<u16>().prop_map(Road::Device),
     ]
 }
 

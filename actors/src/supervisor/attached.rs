@@ -1,6 +1,8 @@
 //! What the runtime keeps with a life: the caller's channel, the gates, the claims to be made.
 
 use super::io::{Input, Output, StartRefused};
+use crate::copy::device::Ready;
+use crate::copy::device_lane::Device;
 use crate::copy::schedule::Class;
 use crate::handle::{ChunkPromise, Landed, RoomPromise, RoomShared};
 use crate::ids::{LegNo, PoolId, RoomKey, Tick};
@@ -23,6 +25,8 @@ pub struct Lent {
     pub chunk: Option<ChunkPromise>,
     /// Room for the chunk, in its room's window and on the lanes; given back with the lease.
     pub slot: Option<ChunkSlot>,
+    /// When the source's data is there, if it may not be yet.
+    pub ready: Option<Arc<Ready>>,
 }
 
 /// Room for one chunk.
@@ -40,6 +44,7 @@ impl From<Lease> for Lent {
             lease,
             chunk: None,
             slot: None,
+            ready: None,
         }
     }
 }
@@ -156,6 +161,8 @@ pub(crate) enum AttachedRole {
         posted: bool,
         /// The lane that copies all of it, if it is kept to one.
         lane: Option<u16>,
+        /// Devices that copy for it.
+        devices: Vec<Device>,
     },
     Receiver {
         /// Needed until the last claim is opened.
@@ -180,6 +187,7 @@ impl Attached {
             cancel,
             posted: false,
             lane: None,
+            devices: Vec::new(),
         };
         Attached {
             shared: RoomPromise::new(shared),

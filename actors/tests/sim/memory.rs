@@ -7,6 +7,8 @@
 
 #[path = "../../src/memory/copy.rs"]
 mod copy;
+#[path = "../../src/memory/elsewhere.rs"]
+mod elsewhere;
 #[path = "../../src/memory/free_list.rs"]
 mod free_list;
 #[path = "../../src/memory/gate.rs"]

@@ -85,6 +85,7 @@ pub(crate) fn code_number(code: Code) -> u8 {
         Code::Rejected => 26,
         Code::LimitReached => 27,
         Code::ProtocolViolation => 28,
+        Code::DeviceLost => 29,
     }
 }
 

@@ -152,6 +152,7 @@ impl Facts {
                     Road::Lane(lane) => format!("lane {lane}"),
                     Road::Tcp => format!("the tcp route to {peer}"),
                     Road::Nowhere => "nobody".to_owned(),
+                    Road::Device(n) => format!("the copy actor of device {n}"),
                 };
                 held.push(format!(
                     "leg {no}: job {job} ({bytes} bytes) is with {road} since {since:?}"

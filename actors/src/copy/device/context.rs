@@ -92,6 +92,12 @@ impl Context {
         self.inner.backend.identity()
     }
 
+    /// Whether both are the same context.
+    #[must_use]
+    pub fn same(&self, other: &Context) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Why the device is lost, once that was noticed.
     #[must_use]
     pub fn lost(&self) -> Option<&Sticky> {

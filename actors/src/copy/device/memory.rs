@@ -120,6 +120,12 @@ impl DeviceMemory {
         self.bytes
     }
 
+    /// Whether it is memory of this very context.
+    #[must_use]
+    pub fn is_of(&self, context: &super::context::Context) -> bool {
+        Arc::ptr_eq(&self.context, &context.inner)
+    }
+
     /// A range of it for queued work. Who queues sees to it that what runs at the same time does not
     /// meet in it.
     ///

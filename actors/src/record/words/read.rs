@@ -63,6 +63,7 @@ pub(in crate::record) fn read(w: &Words) -> Option<What> {
                 0 => Road::Here,
                 1 => Road::Lane(short),
                 2 => Road::Tcp,
+                4 => Road::Device(short),
                 _ => Road::Nowhere,
             },
             bytes: w[5],

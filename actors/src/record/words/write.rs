@@ -313,6 +313,7 @@ pub(in crate::record) fn of(what: &What) -> Option<Words> {
                 Road::Lane(lane) => (1, *lane),
                 Road::Tcp => (2, 0),
                 Road::Nowhere => (3, 0),
+                Road::Device(device) => (4, *device),
             };
             room(&mut w, *key, *life);
             w[1] = head(JOB, which, 0, 0, key.attempt);

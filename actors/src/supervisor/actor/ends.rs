@@ -202,7 +202,9 @@ impl Shard {
 }
 
 pub(super) fn give_back_chunk(lent: Lent, bounced: Option<Reason>) {
-    let Lent { lease, chunk, slot } = lent;
+    let Lent {
+        lease, chunk, slot, ..
+    } = lent;
     drop(slot);
     if let (Some(chunk), Lease::Read(lease)) = (chunk, lease) {
         chunk.keep(ChunkBack { lease, bounced });

@@ -4,6 +4,7 @@
 use super::Shard;
 use crate::ids::{ClaimNo, LegNo, LifeId};
 use crate::memory::{Doorbell, JobBack, JobId, TicketSink};
+use crate::reason::{Code, Reason};
 use crate::runtime::pulse::Beat;
 use crate::supervisor::attached::RealInput;
 use crate::supervisor::io::Input;
@@ -94,6 +95,12 @@ impl TicketSink for Sink {
     fn moved(&self, id: JobId, bytes: u64) {
         let JobId { life, leg, .. } = id;
         let _ = self.0.put(Inbound::Core(Input::Moved { life, leg, bytes }));
+    }
+
+    fn lost(&self, id: JobId, why: &str) {
+        let reason = Reason::new(Code::DeviceLost, why);
+        let life = id.life;
+        let _ = self.0.put(Inbound::Core(Input::Abort { life, reason }));
     }
 }
 

@@ -3,6 +3,8 @@
 
 use super::{Inbound, Shard};
 use crate::copy::actor::LaneWork;
+use crate::copy::device::Ready;
+use crate::copy::device_lane::{Device, DeviceJob};
 use crate::copy::job::{Job, Place};
 use crate::copy::sum::{SumJob, SumReply, SumSection};
 use crate::fabric::PeerRoute;
@@ -24,8 +26,18 @@ use std::sync::Arc;
 pub(in crate::supervisor) enum Road {
     /// A lane of this node, or the shard itself, copies them.
     Copy(Way),
+    /// A device's lane does.
+    Device(Way, Device, DeviceEnds),
     /// Over sockets.
     Tcp(TcpRoute),
+}
+
+/// The ends of a job that a device copies.
+pub(in crate::supervisor) struct DeviceEnds {
+    /// The device that is written, if one is.
+    to: Option<Device>,
+    /// When the source's data is there.
+    ready: Option<Arc<Ready>>,
 }
 
 impl Shard {
@@ -72,6 +84,20 @@ impl Shard {
                     self.to_lane(at, LaneWork::Copy(class, Box::new(part)));
                 }
             }
+            (Some((Road::Device(way, device, ends), job, _)), _) => {
+                let class = job.class;
+                let job = DeviceJob {
+                    ticket: job.ticket,
+                    route: way,
+                    layout: job.layout,
+                    place: job.place,
+                    to: ends.to,
+                    ready: ends.ready,
+                    checksum: job.checksum,
+                    meter: job.meter,
+                };
+                device.post(class, job);
+            }
             (Some((Road::Tcp(route), job, _)), _) => route.post(job),
             _ => {
                 // Nothing was posted; the debt that was recorded for it is paid by a ticket that
@@ -98,9 +124,12 @@ impl Shard {
             return None;
         };
         let (cancel, lane) = (cancel.clone(), *lane);
-        let Lease::Read(lease) = &l.custody().lease(held)?.lease else {
+        let lent = l.custody().lease(held)?;
+        let ready = lent.ready.clone();
+        let Lease::Read(lease) = &lent.lease else {
             return None;
         };
+        let from = lease.pool().device().cloned();
         let (view, pages) = (lease.source_view(), lease.arc_pages());
         let layout = Arc::clone(lease.pool().layout());
         let place = match spec {
@@ -139,6 +168,13 @@ impl Shard {
             }
             PeerRoute::Tcp(route) => Road::Tcp(route.clone()),
         };
+        let road = on_device(road, place.section, from, ready);
+        if let (Road::Device(_, device, _), AttachedRole::Sender { devices, .. }) =
+            (&road, &mut l.attached_mut().role)
+            && !devices.iter().any(|d| d.same(device))
+        {
+            devices.push(device.clone());
+        }
         let cells = place.from.len() as u64 * place.layers.len() as u64;
         let bytes = cells.saturating_mul(layout.page_bytes);
         l.attached_mut().moved_on(id.leg).posted += bytes;
@@ -228,8 +264,17 @@ impl Shard {
                 routes.push(route.clone());
             }
         }
-        if let AttachedRole::Sender { cancel, posted, .. } = &l.attached().role {
+        if let AttachedRole::Sender {
+            cancel,
+            posted,
+            devices,
+            ..
+        } = &l.attached().role
+        {
             cancel.cancel();
+            for device in devices {
+                device.cancel(life);
+            }
             if *posted {
                 for lane in 0..self.lanes.len() {
                     self.to_lane(lane, LaneWork::Cancel(life));
@@ -308,6 +353,22 @@ impl Shard {
         });
         let lane = life.0 as usize % self.lanes.len().max(1);
         self.to_lane(lane, LaneWork::Sum(SumJob::new(sections, reply)));
+    }
+}
+
+/// The road of a job whose source or destination is on a device: that device's lane. The lane of the
+/// source has it if both are on one.
+fn on_device(road: Road, section: u16, from: Option<Device>, ready: Option<Arc<Ready>>) -> Road {
+    let Road::Copy(way) = road else {
+        return road;
+    };
+    let to = match &way {
+        Way::Local(route) => route.device(section),
+        Way::Shm(_) => None,
+    };
+    match from.clone().or_else(|| to.clone()) {
+        Some(device) => Road::Device(way, device, DeviceEnds { to, ready }),
+        None => Road::Copy(way),
     }
 }
 

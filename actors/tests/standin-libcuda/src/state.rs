@@ -3,7 +3,7 @@
 use crate::memory::Mapping;
 use crate::stream::Stream;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -41,16 +41,33 @@ impl Device {
     }
 }
 
-/// An event: fired when it is done as often as it was recorded.
+/// An event. Each record of it is by itself: who waits for one is not let go by a later one that is
+/// done sooner, in another stream.
 #[derive(Default)]
 pub(crate) struct Event {
     pub(crate) recorded: AtomicU64,
-    pub(crate) done: AtomicU64,
+    done: Mutex<Done>,
+}
+
+/// Which records are done: all up to one, and some above it.
+#[derive(Default)]
+struct Done {
+    upto: u64,
+    above: BTreeSet<u64>,
 }
 
 impl Event {
     pub(crate) fn is_done(&self, recorded: u64) -> bool {
-        self.done.load(Ordering::SeqCst) >= recorded
+        let done = lock(&self.done);
+        recorded <= done.upto || done.above.contains(&recorded)
+    }
+
+    pub(crate) fn fires(&self, recorded: u64) {
+        let done = &mut *lock(&self.done);
+        done.above.insert(recorded);
+        while done.above.remove(&(done.upto + 1)) {
+            done.upto += 1;
+        }
     }
 }
 

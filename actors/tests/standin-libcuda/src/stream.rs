@@ -123,7 +123,7 @@ impl Stream {
                 kernels::run(state, &name, &args)
             }
             Step::Record(event, recorded) => {
-                event.done.fetch_max(recorded, Ordering::SeqCst);
+                event.fires(recorded);
                 state.ring();
                 Ok(())
             }

@@ -28,7 +28,7 @@ use super::error::DeviceError;
 use device::Device;
 use faults::Faults;
 use memory::Memory;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
@@ -107,16 +107,33 @@ pub(super) struct DeviceState {
     pub(super) reaches: Mutex<Vec<u32>>,
 }
 
-/// An event: fired when it is done as often as it was recorded.
+/// An event. Each record of it is by itself: who waits for one is not let go by a later one that is
+/// done sooner, in another stream.
 #[derive(Default)]
 pub(super) struct Event {
     pub(super) recorded: AtomicU64,
-    pub(super) done: AtomicU64,
+    done: Mutex<Done>,
+}
+
+/// Which records are done: all up to one, and some above it.
+#[derive(Default)]
+struct Done {
+    upto: u64,
+    above: BTreeSet<u64>,
 }
 
 impl Event {
     pub(super) fn is_done(&self, recorded: u64) -> bool {
-        self.done.load(Ordering::SeqCst) >= recorded
+        let done = lock(&self.done);
+        recorded <= done.upto || done.above.contains(&recorded)
+    }
+
+    pub(super) fn fires(&self, recorded: u64) {
+        let done = &mut *lock(&self.done);
+        done.above.insert(recorded);
+        while done.above.remove(&(done.upto + 1)) {
+            done.upto += 1;
+        }
     }
 }
 

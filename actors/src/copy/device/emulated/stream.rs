@@ -224,7 +224,7 @@ impl Stream {
                 ..
             } => self.launch(&*kernel, &launch, &args),
             Step::Record(event, recorded) => {
-                event.done.fetch_max(recorded, Ordering::SeqCst);
+                event.fires(recorded);
                 self.machine.ring();
                 Ok(())
             }

@@ -1,0 +1,456 @@
+//! A job of a device's lane: what it still has to queue, and what became of what it queued.
+
+use super::Device;
+use super::hands::{Hands, Holds, Way as Path, When};
+use crate::copy::device::{DeviceError, Held, InFlight, Ready};
+use crate::copy::job::{Place, SourceSum};
+use crate::copy::schedule::Work;
+use crate::fabric::shm::Way;
+use crate::fabric::{Fabric, Fact};
+use crate::memory::Ticket;
+use crate::runtime::meter::Meter;
+use kvroom_kernels::layout::PoolLayout;
+use kvroom_kernels::plan::{Piece, Plan};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Runs of one piece: what one call of the driver is given.
+const RUNS: usize = 512;
+
+/// Landed bytes between two reports of progress.
+const TELL_EVERY: u64 = 8 << 20;
+
+/// Bytes of a source that are summed in one turn.
+const SUM_STRETCH: u64 = 1 << 20;
+
+/// On its way to a lane. The lane makes a [`Job`] of it.
+pub(crate) struct DeviceJob {
+    pub(crate) ticket: Ticket,
+    pub(crate) route: Way,
+    pub(crate) layout: Arc<PoolLayout>,
+    pub(crate) place: Place,
+    /// The device of the destination, if it is on one.
+    pub(crate) to: Option<Device>,
+    /// When the source's data is there, if it may not be yet.
+    pub(crate) ready: Option<Arc<Ready>>,
+    pub(crate) checksum: bool,
+    pub(crate) meter: Option<Arc<Meter>>,
+}
+
+impl DeviceJob {
+    /// The lane does not take it.
+    pub(crate) fn refuse(mut self, why: &str) {
+        self.ticket.errored(why);
+    }
+}
+
+/// See the module.
+pub(super) struct Job {
+    pub(super) new: DeviceJob,
+    plan: Option<Plan>,
+    bytes: u64,
+    sum: Option<SourceSum>,
+    no_more: bool,
+    fate: Rc<Fate>,
+}
+
+/// What a job shares with its pieces that are queued.
+#[derive(Default)]
+pub(super) struct Fate {
+    pub(super) queued: Cell<usize>,
+    landed: Cell<u64>,
+    told: Cell<u64>,
+    failed: RefCell<Option<Failure>>,
+}
+
+/// Why a job cannot be done.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    Refused,
+    Errored(String),
+    Lost(String),
+}
+
+/// A piece that is queued.
+pub(super) struct Flying {
+    flight: InFlight<Holds>,
+    rest: Rest,
+}
+
+/// What the lane keeps with a piece.
+pub(super) struct Rest {
+    fate: Rc<Fate>,
+    bytes: u64,
+    /// Where the lane copies on to.
+    route: Option<Way>,
+    meter: Option<Arc<Meter>>,
+    /// Part of it could not be queued: it is only waited for.
+    doomed: bool,
+}
+
+/// How far a job is that has nothing more to queue.
+pub(super) enum Settled {
+    /// Pieces of it are queued.
+    Waits,
+    /// Something of its source was summed.
+    Some,
+    /// Its ticket can go.
+    Over,
+}
+
+/// What a turn of a job did.
+pub(super) struct Stepped {
+    /// Bytes that were queued.
+    pub(super) bytes: u64,
+    /// It has nothing more to queue.
+    pub(super) over: bool,
+}
+
+impl From<Fact> for Failure {
+    fn from(fact: Fact) -> Self {
+        match fact {
+            Fact::Refused => Failure::Refused,
+            Fact::Errored(text) => Failure::Errored(text),
+        }
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        match error.is_sticky() {
+            true => Failure::Lost(error.to_string()),
+            false => Failure::Errored(error.to_string()),
+        }
+    }
+}
+
+impl Fate {
+    fn fail(&self, failure: Failure) {
+        self.failed.borrow_mut().get_or_insert(failure);
+    }
+
+    pub(super) fn is_failed(&self) -> bool {
+        self.failed.borrow().is_some()
+    }
+}
+
+impl Job {
+    pub(super) fn new(new: DeviceJob) -> Self {
+        let cells = new.place.from.len() as u64 * new.place.layers.len() as u64;
+        Job {
+            bytes: cells.saturating_mul(new.layout.page_bytes),
+            plan: None,
+            sum: new.checksum.then(SourceSum::new),
+            no_more: false,
+            fate: Rc::default(),
+            new,
+        }
+    }
+
+    /// When its next piece may run: `late` is a stream for those whose data is not there.
+    pub(super) fn when(&self, late: usize) -> When {
+        match &self.new.ready {
+            None => When::Now,
+            Some(ready) => match ready.has_fired() {
+                Ok(false) => When::After(Arc::clone(ready), late),
+                // What is wrong with the device is told by what is queued.
+                Ok(true) | Err(_) => When::Fired(Arc::clone(ready)),
+            },
+        }
+    }
+
+    /// Queues one piece of at most `budget` bytes.
+    pub(super) fn step(
+        &mut self,
+        budget: u64,
+        when: &When,
+        hands: &mut Hands,
+    ) -> (Stepped, Option<Flying>) {
+        match self.try_step(budget, when, hands) {
+            Ok((bytes, flying)) => {
+                let left = self.plan.as_ref().map_or(0, Plan::remaining_bytes);
+                let over = left == 0 || self.fate.is_failed();
+                (Stepped { bytes, over }, flying)
+            }
+            Err(failure) => {
+                self.fate.fail(failure);
+                let stepped = Stepped {
+                    bytes: 0,
+                    over: true,
+                };
+                (stepped, None)
+            }
+        }
+    }
+
+    fn try_step(
+        &mut self,
+        budget: u64,
+        when: &When,
+        hands: &mut Hands,
+    ) -> Result<(u64, Option<Flying>), Failure> {
+        if let Some(sticky) = hands.context().lost() {
+            // Its slots may be gone with it.
+            return Err(DeviceError::Lost(sticky.clone()).into());
+        }
+        let (layout, place) = (&self.new.layout, &self.new.place);
+        let plan = match &mut self.plan {
+            Some(plan) => plan,
+            none => none.insert(match &self.new.route {
+                Way::Local(route) => route.plan(layout, place)?,
+                Way::Shm(claim) => claim.plan(layout, place)?,
+            }),
+        };
+        let budget = budget.clamp(1, hands.slot_bytes());
+        let mut runs = Vec::new();
+        let mut bytes = 0;
+        while bytes < budget
+            && runs.len() < RUNS
+            && let Some(run) = plan.next_piece(budget - bytes)
+        {
+            bytes += run.bytes;
+            runs.push(run);
+        }
+        if runs.is_empty() {
+            return Ok((0, None));
+        }
+        self.queue(runs, bytes, when, hands).map(|f| (bytes, f))
+    }
+
+    fn queue(
+        &mut self,
+        runs: Vec<Piece>,
+        bytes: u64,
+        when: &When,
+        hands: &mut Hands,
+    ) -> Result<Option<Flying>, Failure> {
+        let new = &mut self.new;
+        let from_here = new.ticket.device().is_some();
+        let (path, across) = match (&new.to, from_here) {
+            (None, _) => (Path::Out, None),
+            (Some(_), false) => (Path::In, None),
+            (Some(to), true) if hands.reaches(to.context()) => (Path::Direct, None),
+            (Some(to), true) => (Path::Direct, Some(to.context().clone())),
+        };
+        let mut slot = match path {
+            Path::Direct if across.is_none() => None,
+            _ => Some(hands.slot().ok_or_else(no_slot)?),
+        };
+        if path == Path::In
+            && let Some(slot) = &mut slot
+        {
+            let mut at = 0;
+            for run in &runs {
+                let range = at..at + run.bytes;
+                let read = new.ticket.with_source(run.src, run.bytes, |bytes| {
+                    slot.write(range, |into| into.copy_from_slice(bytes))
+                });
+                read.map_err(|e| Failure::Errored(e.to_string()))??;
+                at += run.bytes;
+            }
+        }
+        // Before anything is queued, and until its event has fired.
+        let stay = match (path, &new.route) {
+            (Path::Out, _) => None,
+            (_, Way::Local(route)) => Some(route.stay()?),
+            (_, Way::Shm(_)) => {
+                let text = "no device of this process writes another process's pool";
+                return Err(Failure::Errored(text.into()));
+            }
+        };
+        let holds = Holds {
+            stay,
+            part: new.ticket.part(),
+            slot,
+            runs,
+            section: new.place.section,
+            cursor: Cell::new(0),
+        };
+        let queued = match &across {
+            Some(to) => hands.queue_across(to, when, holds),
+            None => hands.queue(path, when, holds),
+        };
+        let (flight, doomed) = match queued {
+            Ok(flight) => (flight, false),
+            Err(refused) => {
+                self.fate.fail(refused.error.into());
+                match refused.holds {
+                    // Nothing was queued: the part and the stay end here.
+                    Held::Back(_) => return Ok(None),
+                    Held::InFlight(flight) => (flight, true),
+                }
+            }
+        };
+        self.fate.queued.set(self.fate.queued.get() + 1);
+        let rest = Rest {
+            fate: Rc::clone(&self.fate),
+            bytes,
+            route: (path == Path::Out).then(|| self.new.route.clone()),
+            meter: self.new.meter.clone(),
+            doomed,
+        };
+        Ok(Some(Flying { flight, rest }))
+    }
+
+    /// Pieces that are queued.
+    pub(super) fn queued(&self) -> usize {
+        self.fate.queued.get()
+    }
+
+    /// It has nothing more to queue.
+    pub(super) fn no_more(&mut self) {
+        self.no_more = true;
+    }
+
+    /// Whether nothing more of it is to be queued.
+    pub(super) fn is_over(&self) -> bool {
+        self.no_more || self.is_cancelled()
+    }
+
+    /// Nothing more will be queued: goes on with its sum, if its pieces have landed.
+    pub(super) fn settle(&mut self) -> Settled {
+        if self.is_cancelled() {
+            // What is queued has parts of the ticket; this one has nothing to wait for.
+            return Settled::Over;
+        }
+        if self.queued() > 0 {
+            return Settled::Waits;
+        }
+        let Some(sum) = &mut self.sum else {
+            return Settled::Over;
+        };
+        let (layout, place) = (&self.new.layout, &self.new.place);
+        let step = sum.step(&mut self.new.ticket, layout, place, SUM_STRETCH);
+        match step.over {
+            true => Settled::Over,
+            false => Settled::Some,
+        }
+    }
+
+    /// Lets go of it: its ticket says what became of it.
+    pub(super) fn end(mut self) {
+        match self.fate.failed.borrow_mut().take() {
+            None => {}
+            Some(Failure::Refused) => self.new.ticket.refused(),
+            Some(Failure::Errored(text)) => self.new.ticket.errored(text),
+            Some(Failure::Lost(text)) => {
+                self.new.ticket.tell_lost(&text);
+                self.new.ticket.errored(text);
+            }
+        }
+        let facts = self.new.ticket.facts();
+        let whole = self.fate.queued.get() == 0 && self.fate.landed.get() == self.bytes;
+        if whole && facts.errored.is_none() && facts.refused_pieces == 0 {
+            let sum = self.sum.map_or(0, SourceSum::value);
+            self.new.ticket.finish_with(sum);
+        }
+    }
+
+    /// A step of it panicked.
+    pub(super) fn broke(&mut self) {
+        tracing::error!(job = ?self.new.ticket.id(), "a copy job of a device panicked");
+        self.fate.fail(Failure::Errored(BROKE.into()));
+    }
+}
+
+impl Work for Job {
+    fn remaining(&self) -> u64 {
+        let left = self.plan.as_ref().map_or(self.bytes, Plan::remaining_bytes);
+        left.max(1)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.new.ticket.is_cancelled() || self.fate.is_failed()
+    }
+}
+
+impl Flying {
+    pub(super) fn into_parts(self) -> (InFlight<Holds>, Rest) {
+        (self.flight, self.rest)
+    }
+}
+
+impl Rest {
+    pub(super) fn with(self, flight: InFlight<Holds>) -> Flying {
+        Flying { flight, rest: self }
+    }
+
+    /// The lane panicked over it.
+    pub(super) fn broke(&self) {
+        tracing::error!("a landed piece of a device panicked");
+        self.fate.fail(Failure::Errored(BROKE.into()));
+    }
+
+    /// Its event has fired: what it owned comes back. Gives the bytes that landed.
+    pub(super) fn landed(&self, mut holds: Holds) -> u64 {
+        let fate = &self.fate;
+        fate.queued.set(fate.queued.get() - 1);
+        if self.doomed {
+            return 0;
+        }
+        let placed = match (&self.route, &holds.stay) {
+            (Some(route), _) => place(route, &holds),
+            (None, Some(stay)) => {
+                stay.target()
+                    .count_pieces(holds.runs.len() as u64, self.bytes);
+                Ok(Fabric::Local)
+            }
+            (None, None) => Err(Fact::Errored("a piece without a gate".into())),
+        };
+        // Outside before anybody hears of it.
+        drop(holds.stay.take());
+        match placed {
+            Ok(fabric) => {
+                if let Some(meter) = &self.meter {
+                    meter.sent(fabric, self.bytes);
+                }
+                let landed = fate.landed.get() + self.bytes;
+                fate.landed.set(landed);
+                let mut part = holds.part;
+                part.landed(self.bytes);
+                if landed - fate.told.get() >= TELL_EVERY {
+                    part.tell_moved(landed - fate.told.get());
+                    fate.told.set(landed);
+                }
+                part.finish();
+                self.bytes
+            }
+            Err(fact) => {
+                fate.fail(fact.into());
+                0
+            }
+        }
+    }
+
+    /// The device is lost: what it owned has no end that anybody can prove.
+    pub(super) fn lost(&self, holds: &Holds, why: &DeviceError) {
+        self.fate.queued.set(self.fate.queued.get() - 1);
+        let text = why.to_string();
+        holds.part.tell_lost(&text);
+        self.fate.fail(Failure::Lost(text));
+    }
+}
+
+/// Copies a slot on into pages of the host, through the claim's gate.
+fn place(route: &Way, holds: &Holds) -> Result<Fabric, Fact> {
+    let Some(slot) = &holds.slot else {
+        return Err(Fact::Errored("a piece without a slot".into()));
+    };
+    let all: u64 = holds.runs.iter().map(|run| run.bytes).sum();
+    let placed = slot.read(0..all, |bytes| match route {
+        Way::Local(route) => route
+            .place(holds.section, &holds.runs, bytes)
+            .map(|()| Fabric::Local),
+        Way::Shm(claim) => claim
+            .place(holds.section, &holds.runs, bytes)
+            .map(|()| Fabric::Shm),
+    });
+    placed.unwrap_or_else(|error| Err(Fact::Errored(error.to_string())))
+}
+
+const BROKE: &str = "the copy panicked; this is a defect of kvroom, the log has its message";
+
+fn no_slot() -> Failure {
+    Failure::Errored("no staging slot is free; this is a bug of kvroom".into())
+}

@@ -1,0 +1,252 @@
+//! The copy actor of a device: one thread, at least two streams, a bounded ring of staging slots.
+//!
+//! ```text
+//!   shard ──Job──▶ mail ──▶ Scheduler ──piece──▶ streams ──event──▶ landed: leave the gate, count
+//!
+//!   from   to       a piece
+//!   device host     pages ─▶ slot              then, when that has landed: enter, slot ─▶ pages, leave
+//!   host   device   pages ─▶ slot, enter       slot ─▶ pages, leave
+//!   device device   enter                      pages ─▶ pages, leave     (or by a slot, if neither
+//!                                                                         device reaches the other)
+//! ```
+//!
+//! Rules:
+//! - What is queued owns a part of the job's ticket and, where a device writes, a stay in the claim's
+//!   gate. Both are let go of when the event behind the work has fired: so the source is not given back
+//!   while a device may read it, and a closed gate is not empty while one may write.
+//! - No more is queued at a time than there are slots: that is what an abort waits for.
+//! - A job whose data is not there yet (an engine's event) waits in streams of its own, so that it holds
+//!   up no other.
+//! - A lost device ends its jobs with [`Code::DeviceLost`](crate::reason::Code). What was queued then has
+//!   no end that anybody can prove, so its pages stay held.
+
+mod access;
+mod hands;
+mod job;
+mod lane;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use job::DeviceJob;
+
+use super::device::{Context, DeviceError, Priority, Staging, Stream};
+use super::schedule::Class;
+use crate::ids::LifeId;
+use access::Access;
+use hands::{Hands, Streams};
+use lane::{LATE, Lane};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
+
+/// How a device's copy actor works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceOptions {
+    /// Staging slots, which is also how many pieces are queued at a time; 2 to 256.
+    pub slots: usize,
+    /// Bytes of one, which is the largest piece; 4 KiB to 64 MiB.
+    pub slot_bytes: u64,
+    /// Streams for each direction; 1 to 16.
+    pub streams: usize,
+    /// Most jobs that wait at a time; at least 1.
+    pub jobs: usize,
+}
+
+impl Default for DeviceOptions {
+    fn default() -> Self {
+        DeviceOptions {
+            slots: 8,
+            slot_bytes: 1 << 20,
+            streams: 2,
+            jobs: 1 << 16,
+        }
+    }
+}
+
+/// What a device's copy actor has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneStats {
+    /// Pieces that landed.
+    pub pieces: u64,
+    /// Bytes that landed.
+    pub bytes: u64,
+    /// Pieces that were queued when the device was lost; what they own is never freed.
+    pub lost: u64,
+    /// Jobs that wait for an engine's event now.
+    pub waiting: u64,
+    /// Pieces that are queued now.
+    pub queued: u64,
+}
+
+/// A device, and the thread that copies there. Clones are the same; the thread ends after the last of
+/// them and of the pools on it.
+#[derive(Clone)]
+pub struct Device {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    context: Context,
+    mail: SyncSender<Mail>,
+    over: Arc<AtomicBool>,
+    access: Mutex<Access>,
+    stats: Arc<Counts>,
+    jobs: usize,
+}
+
+#[derive(Default)]
+struct Counts {
+    pieces: AtomicU64,
+    bytes: AtomicU64,
+    lost: AtomicU64,
+    waiting: AtomicU64,
+    queued: AtomicU64,
+}
+
+/// What the lane is sent.
+enum Mail {
+    Job(Class, Box<DeviceJob>),
+    /// Jobs of this life were cancelled.
+    Cancel(LifeId),
+    /// Something that was queued is over.
+    Wake,
+}
+
+impl Device {
+    /// Starts the copy actor of a device. One for each device of a process is enough, and what several
+    /// nodes use is shared fairly between their rooms.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError`]: no streams, no pinned memory for the slots (ask for fewer), or no thread.
+    pub fn start(context: Context, options: DeviceOptions) -> Result<Device, DeviceError> {
+        let slots = options.slots.clamp(2, 256);
+        let slot_bytes = options.slot_bytes.clamp(4 << 10, 64 << 20);
+        let streams = options.streams.clamp(1, 16);
+        let staging = Staging::new(&context, slots, slot_bytes)?;
+        let some = |n: usize| -> Result<Vec<Stream>, DeviceError> {
+            (0..n).map(|_| context.stream(Priority::Usual)).collect()
+        };
+        let streams = Streams {
+            reads: some(streams)?,
+            writes: some(streams)?,
+            late: some(LATE)?,
+        };
+        let jobs = options.jobs.max(1);
+        let (mail, inbox) = sync_channel(jobs);
+        let stats = Arc::<Counts>::default();
+        let waker = Waker {
+            mail: mail.clone(),
+            woken: Arc::default(),
+        };
+        let hands = Hands::new(context.clone(), staging, streams, waker);
+        let over = Arc::new(AtomicBool::new(false));
+        let identity = context.identity();
+        let name = format!("kvroom-{}-{}", identity.kind, identity.ordinal);
+        let (counts, ends) = (Arc::clone(&stats), Arc::clone(&over));
+        let thread = std::thread::Builder::new().name(name);
+        thread
+            .spawn(move || Lane::new(inbox, hands, jobs, counts, ends).run())
+            .map_err(|error| DeviceError::BadArgument {
+                call: "copy actor",
+                why: format!("the system gave no thread: {error}"),
+            })?;
+        Ok(Device {
+            shared: Arc::new(Shared {
+                access: Mutex::new(Access::new(context.clone())),
+                context,
+                mail,
+                over,
+                stats,
+                jobs,
+            }),
+        })
+    }
+
+    /// Its context.
+    #[must_use]
+    pub fn context(&self) -> &Context {
+        &self.shared.context
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn stats(&self) -> LaneStats {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let counts = &self.shared.stats;
+        LaneStats {
+            pieces: of(&counts.pieces),
+            bytes: of(&counts.bytes),
+            lost: of(&counts.lost),
+            waiting: of(&counts.waiting),
+            queued: of(&counts.queued),
+        }
+    }
+
+    /// Whether both are handles of the same copy actor.
+    #[must_use]
+    pub fn same(&self, other: &Device) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Hands a job over. One that finds no place, or no lane, says so by its ticket.
+    pub(crate) fn post(&self, class: Class, job: DeviceJob) {
+        match self.shared.mail.try_send(Mail::Job(class, Box::new(job))) {
+            Ok(()) => {}
+            Err(TrySendError::Full(Mail::Job(_, job))) => {
+                let jobs = self.shared.jobs;
+                job.refuse(&format!(
+                    "the device's queue holds {jobs} jobs, which is its limit (DeviceOptions::jobs)"
+                ));
+            }
+            Err(TrySendError::Disconnected(Mail::Job(_, job))) => {
+                job.refuse("the device's copy actor has ended");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Jobs of this life were cancelled. If the mail is full the lane finds it out by itself, a little
+    /// later.
+    pub(crate) fn cancel(&self, life: LifeId) {
+        let _ = self.shared.mail.try_send(Mail::Cancel(life));
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("context", &self.shared.context)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        let _ = self.mail.try_send(Mail::Wake);
+    }
+}
+
+/// Wakes the lane, once for everything that is over meanwhile.
+#[derive(Clone)]
+struct Waker {
+    mail: SyncSender<Mail>,
+    woken: Arc<AtomicBool>,
+}
+
+impl Waker {
+    fn wake(&self) {
+        // Relaxed: only to send less. A lane that has work queued looks again by itself.
+        if !self.woken.swap(true, Ordering::Relaxed) {
+            let _ = self.mail.try_send(Mail::Wake);
+        }
+    }
+
+    /// The lane looks at everything now.
+    fn hear(&self) {
+        self.woken.store(false, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,516 @@
+//! Rooms whose pages are on devices: emulated ones, whose streams are threads.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::*;
+use kvroom::actors::copy::device::{Ready, Stream};
+use kvroom::device::emulated::{Config, Fault, Injected, Machine};
+use kvroom::device::{Device, DeviceOptions};
+use kvroom::{
+    Chunk, Code, LocalHub, Node, Order, Outcome, Peer, Pool, PoolKind, PoolLayout, ReadLease,
+    RoomId, StateName, WriteLease,
+};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Where a side's pages are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Host,
+    Device(u32),
+}
+
+/// Emulated devices and their copy actors.
+struct Devices {
+    machine: Machine,
+    all: Vec<Device>,
+}
+
+impl Devices {
+    fn new(config: Config, options: &DeviceOptions) -> Devices {
+        let machine = Machine::new(Config {
+            streams: 16,
+            ..config
+        });
+        let device = |n| {
+            let context = machine.context(n).unwrap();
+            Device::start(context, options.clone()).unwrap()
+        };
+        Devices {
+            all: (0..2).map(device).collect(),
+            machine,
+        }
+    }
+
+    fn two() -> Devices {
+        Devices::new(with(2), &small())
+    }
+
+    fn pool(&self, at: At, layout: PoolLayout) -> Pool {
+        match at {
+            At::Host => Pool::owned(layout).unwrap(),
+            At::Device(n) => Pool::on_device(layout, &self.all[n as usize]).unwrap(),
+        }
+    }
+
+    /// A stream of an engine on the device.
+    fn engine(&self, n: usize) -> Stream {
+        let context = self.all[n].context();
+        context.stream(Default::default()).unwrap()
+    }
+}
+
+fn with(devices: u32) -> Config {
+    Config {
+        devices,
+        ..Config::default()
+    }
+}
+
+/// Slots so small that a page takes several.
+fn small() -> DeviceOptions {
+    DeviceOptions {
+        slots: 4,
+        slot_bytes: 64 << 10,
+        ..DeviceOptions::default()
+    }
+}
+
+struct Pair {
+    prefill: Node,
+    decode: Node,
+    /// The decode side's handle of the prefill side.
+    peer: Peer,
+    from: Pool,
+    to: Pool,
+    rows: (Pool, Pool),
+}
+
+impl Pair {
+    async fn new(devices: &Devices, from: At, to: At) -> Pair {
+        Pair::of(devices, (from, kv(26, PIECE)), (to, kv(26, PIECE))).await
+    }
+
+    async fn of(devices: &Devices, from: (At, PoolLayout), to: (At, PoolLayout)) -> Pair {
+        let hub = LocalHub::new();
+        let rows = (devices.pool(from.0, aux(4)), devices.pool(to.0, aux(4)));
+        let (from, to) = (devices.pool(from.0, from.1), devices.pool(to.0, to.1));
+        let node = async |name: &str, kv: &Pool, rows: &Pool| {
+            let node = Node::builder(name).hub(&hub);
+            let node = node.pool(kv.clone()).pool(rows.clone());
+            node.start().await.unwrap()
+        };
+        let prefill = node("prefill", &from, &rows.0).await;
+        let decode = node("decode", &to, &rows.1).await;
+        let peer = decode.connect("local://prefill").await.unwrap();
+        Pair {
+            prefill,
+            decode,
+            peer,
+            from,
+            to,
+            rows,
+        }
+    }
+
+    async fn moves(&self, id: u64, checksum: bool) {
+        let pages: Vec<u32> = (0..12).map(|i| (i * 7 + id as u32) % 24).collect();
+        let row = self.rows.1.lease_write(&[id as u32 % 4]).unwrap();
+        let lease = self.to.lease_write(&pages).unwrap();
+        let room = self.decode.receive(RoomId(id)).from(&self.peer).into(lease);
+        let room = room.aux(row).checksum(checksum).start().await.unwrap();
+        let sender = self.prefill.send(RoomId(id)).start().await.unwrap();
+        for half in 0..2u64 {
+            let lease = stamped(&self.from, &pages[half as usize * 6..][..6], id, half * 6);
+            let tokens = half * 6 * TOKENS..(half + 1) * 6 * TOKENS;
+            let slot = sender.reserve().await.unwrap();
+            slot.push(Chunk::tokens(tokens).pages(lease)).unwrap();
+        }
+        let row = stamped(&self.rows.0, &[3 - id as u32 % 4], id, 99);
+        sender.finish(12 * TOKENS, Some(row)).unwrap();
+        assert_eq!(within(room.outcome()).await, Outcome::Done);
+        assert_eq!(within(sender.outcome()).await, Outcome::Done);
+        let back = within(room.released()).await;
+        is_stamped(&back.leases[0], id, 0);
+        is_stamped(&back.aux.unwrap(), id, 99);
+        drop(within(sender.released()).await);
+    }
+
+    async fn end(self) {
+        settle(&[&self.prefill, &self.decode]).await;
+        for pool in [&self.from, &self.to, &self.rows.0, &self.rows.1] {
+            all_free(pool).await;
+        }
+        assert_quiet(&self.prefill).await;
+        assert_quiet(&self.decode).await;
+    }
+}
+
+fn cell_of(pool: &Pool, stamp: u64, layer: u32, place: u64) -> Vec<u8> {
+    let n = pool.layout().page_bytes as usize / 8;
+    let words = (0..n).map(|i| word(stamp, layer, place, i));
+    words.flat_map(u64::to_ne_bytes).collect()
+}
+
+fn stamp(lease: &mut WriteLease, stamp: u64, place: u64) {
+    let pool = lease.pool().clone();
+    for layer in 0..pool.layout().layers {
+        for i in 0..lease.pages().len() {
+            let bytes = cell_of(&pool, stamp, layer, place + i as u64);
+            lease.store(layer, i, &bytes).unwrap();
+        }
+    }
+}
+
+fn stamped(pool: &Pool, pages: &[u32], of: u64, place: u64) -> ReadLease {
+    let mut lease = pool.lease_write(pages).unwrap();
+    stamp(&mut lease, of, place);
+    lease.into_read()
+}
+
+fn is_stamped(lease: &WriteLease, stamp: u64, place: u64) {
+    let pool = lease.pool();
+    let mut bytes = vec![0; pool.layout().page_bytes as usize];
+    for layer in 0..pool.layout().layers {
+        for i in 0..lease.pages().len() {
+            lease.load(layer, i, &mut bytes).unwrap();
+            let want = cell_of(pool, stamp, layer, place + i as u64);
+            let wrong = (0..want.len()).find(|i| bytes[*i] != want[*i]);
+            assert_eq!(wrong, None, "byte of layer {layer}, place {i} of {stamp}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn pages_move_between_devices_and_to_and_from_the_host() {
+    let devices = Devices::two();
+    let ways = [
+        (At::Device(0), At::Device(0)),
+        (At::Device(0), At::Device(1)),
+        (At::Device(0), At::Host),
+        (At::Host, At::Device(1)),
+    ];
+    for (from, to) in ways {
+        let pair = Pair::new(&devices, from, to).await;
+        for id in 1..4 {
+            pair.moves(id, id == 2).await;
+        }
+        pair.end().await;
+    }
+    let stats: Vec<_> = devices.all.iter().map(Device::stats).collect();
+    assert!(
+        stats.iter().all(|s| s.bytes > 0 && s.lost == 0),
+        "{stats:?}"
+    );
+    drop(devices.all);
+    until("what was on the devices is freed", || {
+        devices.machine.blocks() == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn devices_that_do_not_reach_each_other_meet_in_a_slot() {
+    let config = Config {
+        peers: false,
+        ..with(2)
+    };
+    let devices = Devices::new(config, &small());
+    let pair = Pair::new(&devices, At::Device(0), At::Device(1)).await;
+    pair.moves(1, false).await;
+    pair.moves(2, true).await;
+    pair.end().await;
+}
+
+#[tokio::test]
+async fn pages_of_odd_sizes_and_orders_arrive_whole() {
+    let devices = Devices::two();
+    let layout = |order| PoolLayout {
+        name: "kv".into(),
+        kind: PoolKind::Kv,
+        order,
+        layers: 3,
+        pages: 24,
+        page_bytes: 8 * 1237,
+        page_tokens: TOKENS as u32,
+    };
+    for (from, to) in [(0, At::Device(1)), (1, At::Host)] {
+        let from = (At::Device(from), layout(Order::PagesFirst));
+        let pair = Pair::of(&devices, from, (to, layout(Order::LayersFirst))).await;
+        pair.moves(1, true).await;
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
+async fn the_slices_of_a_lease_on_a_device_are_refused_in_words() {
+    let devices = Devices::two();
+    let pool = devices.pool(At::Device(0), kv(4, 4096));
+    let lease = pool.lease_write(&[1]).unwrap();
+    let shown = std::panic::AssertUnwindSafe(|| lease.page(0, 0).len());
+    let shown = std::panic::catch_unwind(shown);
+    let text = *shown.unwrap_err().downcast::<String>().unwrap();
+    names(&text, &["on a device", "load", "store"]);
+}
+
+/// Work of an engine that writes pages and is held up.
+struct Engine {
+    stream: Stream,
+    go: mpsc::Sender<()>,
+    ready: Arc<Ready>,
+}
+
+impl Engine {
+    /// An engine whose stream stands still until it is told to go; the event is behind that.
+    fn held(devices: &Devices, n: usize) -> Engine {
+        let stream = devices.engine(n);
+        let (go, told) = mpsc::channel();
+        let flight = stream.queue((), move |_, q| {
+            q.call(move || {
+                let _ = told.recv_timeout(PATIENCE);
+            })
+        });
+        drop(flight.unwrap());
+        let ready = devices.all[n].context().ready_event(false).unwrap();
+        stream.record(&ready).unwrap();
+        Engine {
+            stream,
+            go,
+            ready: Arc::new(ready),
+        }
+    }
+
+    fn goes(&self) {
+        self.go.send(()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn nothing_of_a_chunk_is_read_before_its_event_has_fired() {
+    for to in [At::Device(1), At::Device(0), At::Host] {
+        let devices = Devices::two();
+        let pair = Pair::new(&devices, At::Device(0), to).await;
+        let lease = pair.to.lease_write(&[24, 25]).unwrap();
+        let room = pair.decode.receive(RoomId(1)).from(&pair.peer).into(lease);
+        let room = room.start().await.unwrap();
+        let sender = pair.prefill.send(RoomId(1)).start().await.unwrap();
+        let before = stamped(&pair.from, &[24, 25], 7, 0);
+        let engine = Engine::held(&devices, 0);
+        let chunk = Chunk::tokens(0..2 * TOKENS).pages(before);
+        let chunk = chunk.ready(Arc::clone(&engine.ready));
+        let pushed = sender.reserve().await.unwrap().push(chunk).unwrap();
+        sender.finish(2 * TOKENS, None).unwrap();
+        until("the job waits for its event", || {
+            devices.all[0].stats().waiting == 1
+        })
+        .await;
+        // Others pass it.
+        for id in 2..6 {
+            pair.moves(id, false).await;
+        }
+        assert_eq!(room.poll().state, StateName::Transferring);
+        assert!(pushed.try_released().is_none());
+        // The engine writes the pages only now.
+        rewrite(&pair.from, &[24, 25], 1);
+        engine.goes();
+        assert_eq!(within(room.outcome()).await, Outcome::Done);
+        is_stamped(&within(room.released()).await.leases[0], 1, 0);
+        drop((sender, engine.stream, pushed));
+        pair.end().await;
+    }
+}
+
+/// Writes pages as an engine does, whoever holds leases of them.
+fn rewrite(pool: &Pool, pages: &[u32], of: u64) {
+    let (device, memory) = (pool.device().unwrap(), pool.device_memory().unwrap());
+    for layer in 0..pool.layout().layers {
+        for (i, page) in pages.iter().enumerate() {
+            let bytes = cell_of(pool, of, layer, i as u64);
+            let offset = pool.layout().cell_offset(layer, *page).unwrap();
+            device.write(memory, offset, &bytes, Arc::new(())).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_chunk_that_waits_for_its_event_is_aborted_at_once_and_holds_its_pages() {
+    for to in [At::Device(1), At::Host] {
+        let devices = Devices::two();
+        let pair = Pair::new(&devices, At::Device(0), to).await;
+        let lease = pair.to.lease_write(&[1, 2]).unwrap();
+        let room = pair.decode.receive(RoomId(1)).from(&pair.peer).into(lease);
+        let room = room.start().await.unwrap();
+        let sender = pair.prefill.send(RoomId(1)).start().await.unwrap();
+        let lease = stamped(&pair.from, &[8, 9], 7, 0);
+        let engine = Engine::held(&devices, 0);
+        let chunk = Chunk::tokens(0..2 * TOKENS).pages(lease);
+        let chunk = chunk.ready(Arc::clone(&engine.ready));
+        let pushed = sender.reserve().await.unwrap().push(chunk).unwrap();
+        until("a piece is queued behind the event", || {
+            devices.all[0].stats().queued == 1
+        })
+        .await;
+        sender.abort("the agent was killed");
+        assert_eq!(code(&within(sender.outcome()).await), Code::Requested);
+        assert_eq!(code(&within(room.outcome()).await), Code::Requested);
+        if to == At::Host {
+            // No gate was entered, so the destination is free; the source is not.
+            drop(within(room.released()).await);
+        } else {
+            assert!(room.try_released().is_none());
+        }
+        until("the job is given up", || {
+            devices.all[0].stats().waiting == 0
+        })
+        .await;
+        assert!(pushed.try_released().is_none());
+        assert_eq!(devices.all[0].stats().queued, 1);
+        engine.goes();
+        assert!(within(pushed.released()).await.is_some());
+        if to != At::Host {
+            drop(within(room.released()).await);
+        }
+        drop((sender, engine.stream));
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
+async fn no_more_is_queued_than_there_are_slots_and_an_abort_waits_for_no_more() {
+    let config = Config {
+        rate: 4 << 20,
+        ..with(2)
+    };
+    let devices = Devices::new(config, &small());
+    for to in [At::Device(1), At::Host] {
+        let pair = Pair::new(&devices, At::Device(0), to).await;
+        let lane = &devices.all[0];
+        let lease = pair.to.lease_write(&[1, 2, 3, 4]).unwrap();
+        let room = pair.decode.receive(RoomId(1)).from(&pair.peer).into(lease);
+        let room = room.start().await.unwrap();
+        let sender = pair.prefill.send(RoomId(1)).start().await.unwrap();
+        let lease = pair.from.lease_write(&[1, 2, 3, 4]).unwrap().into_read();
+        let before = lane.stats().pieces;
+        drop(push(&sender, 0..4 * TOKENS, lease).await);
+        let mut most = 0;
+        until("a few pieces have landed", || {
+            most = most.max(lane.stats().queued);
+            lane.stats().pieces >= before + 3
+        })
+        .await;
+        assert_eq!(most, 4);
+        sender.abort("enough");
+        let landed = lane.stats().pieces;
+        assert_eq!(code(&within(room.outcome()).await), Code::Requested);
+        drop(within(room.released()).await);
+        drop(within(sender.released()).await);
+        let after = lane.stats().pieces - landed;
+        // One that was being queued while it was looked at is among them.
+        assert!(after <= 5, "{after} pieces landed after the abort");
+        assert!(landed + after < before + 16, "all of it had landed");
+        drop(sender);
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_device_ends_its_rooms_and_leaves_other_devices_serving() {
+    let devices = Devices::two();
+    let doomed = Pair::new(&devices, At::Device(0), At::Host).await;
+    let other = Pair::new(&devices, At::Device(1), At::Host).await;
+    let lease = doomed.to.lease_write(&[1, 2]).unwrap();
+    let room = doomed.decode.receive(RoomId(1)).from(&doomed.peer);
+    let room = room.into(lease).start().await.unwrap();
+    let sender = doomed.prefill.send(RoomId(1)).start().await.unwrap();
+    let lease = stamped(&doomed.from, &[8, 9], 7, 0);
+    let fault = Fault {
+        call: Some("cuMemcpyBatchAsync"),
+        nth: 1,
+        what: Injected::Later(700),
+    };
+    devices.machine.inject(0, fault).unwrap();
+    let pushed = push(&sender, 0..2 * TOKENS, lease).await;
+    let ended = within(sender.outcome()).await;
+    assert_eq!(code(&ended), Code::DeviceLost);
+    names(&text(&ended), &["device 0", "restart"]);
+    let told = within(room.outcome()).await;
+    assert_eq!(code(&told), Code::DeviceLost);
+    // Nothing of the destination was a device's: it comes back. The source does not.
+    drop(within(room.released()).await);
+    assert!(pushed.try_released().is_none());
+    assert_eq!(doomed.from.leased_pages(), 2);
+    // The next room on that device ends at once, and its pages come back: nothing was queued.
+    let again = doomed.prefill.send(RoomId(2)).start().await.unwrap();
+    let lease = doomed.to.lease_write(&[3]).unwrap();
+    let room = doomed.decode.receive(RoomId(2)).from(&doomed.peer);
+    let room = room.into(lease).start().await.unwrap();
+    let lease = doomed.from.lease_write(&[3]).unwrap().into_read();
+    let pushed = push(&again, 0..TOKENS, lease).await;
+    assert_eq!(code(&within(room.outcome()).await), Code::DeviceLost);
+    assert!(within(pushed.released()).await.is_some());
+    drop(within(room.released()).await);
+    for id in 1..4 {
+        other.moves(id, id == 2).await;
+    }
+    other.end().await;
+}
+
+#[tokio::test]
+async fn an_event_for_pages_of_the_host_is_refused() {
+    let devices = Devices::two();
+    let pair = Pair::new(&devices, At::Host, At::Device(0)).await;
+    let sender = pair.prefill.send(RoomId(1)).start().await.unwrap();
+    let engine = Engine::held(&devices, 0);
+    engine.goes();
+    let lease = stamped(&pair.from, &[8], 7, 0);
+    let chunk = Chunk::tokens(0..TOKENS).pages(lease);
+    let chunk = chunk.ready(Arc::clone(&engine.ready));
+    let refused = sender.reserve().await.unwrap().push(chunk).unwrap_err();
+    names(&refused.reason, &["host memory", "event"]);
+    drop((refused, sender, engine.stream));
+    pair.end().await;
+}
+
+/// Whoever gets pages back writes them at once; nothing of the aborted room may come after that.
+#[tokio::test]
+async fn no_byte_changes_after_an_aborted_room_has_given_its_pages_back() {
+    for (seed, to) in [(1, At::Device(1)), (2, At::Host), (3, At::Device(0))] {
+        let config = Config {
+            seed,
+            delay: Duration::from_micros(300),
+            straggler: 5,
+            ..with(2)
+        };
+        let devices = Devices::new(config, &small());
+        let pair = Pair::new(&devices, At::Device(0), to).await;
+        for id in 1..40u64 {
+            let lease = pair.to.lease_write(&[1, 2, 3, 4]).unwrap();
+            let room = pair.decode.receive(RoomId(id)).from(&pair.peer).into(lease);
+            let room = room.start().await.unwrap();
+            let sender = pair.prefill.send(RoomId(id)).start().await.unwrap();
+            let lease = stamped(&pair.from, &[5, 6, 7, 8], id, 0);
+            let pushed = push(&sender, 0..4 * TOKENS, lease).await;
+            let some = id % 8;
+            until("some of it is under way", || {
+                devices.all[0].stats().queued >= some.min(3) || sender.poll().ended
+            })
+            .await;
+            match id % 2 {
+                0 => room.abort("enough"),
+                _ => sender.abort("enough"),
+            }
+            let mut back = within(room.released()).await.leases.remove(0);
+            stamp(&mut back, 1000 + id, 0);
+            // The source is written again, too, as soon as it is back: what was read of it is of `id`.
+            let source = within(pushed.released()).await.unwrap();
+            let mut source = source.into_write().unwrap();
+            stamp(&mut source, 5000, 0);
+            is_stamped(&back, 1000 + id, 0);
+            drop((source, back, sender));
+        }
+        pair.moves(77, true).await;
+        pair.end().await;
+    }
+}
