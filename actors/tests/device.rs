@@ -10,6 +10,8 @@ mod compiler;
 mod driver;
 #[path = "device/emulated.rs"]
 mod emulated;
+#[path = "device/overlap.rs"]
+mod overlap;
 #[path = "device/rig.rs"]
 mod rig;
 #[path = "device/standin.rs"]

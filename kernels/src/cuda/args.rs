@@ -29,19 +29,40 @@ macro_rules! arguments {
                 debug_assert_eq!(at, $size);
                 bytes
             }
+
+            /// The other way round; any bytes are arguments.
+            #[must_use]
+            pub fn from_bytes(bytes: &[u8; $size]) -> Self {
+                let mut rest = bytes.as_slice();
+                $(let $field = <$type>::decoded(&mut rest);)*
+                $name { $($field),* }
+            }
         }
 
         const _: () = assert!(size_of::<$name>() == $size, "no padding");
     };
 }
 
-trait Encoded<const N: usize> {
+trait Encoded<const N: usize>: Sized {
     fn encoded(&self) -> [u8; N];
+
+    fn of(bytes: &[u8; N]) -> Self;
+
+    /// The first of these bytes, which are as many as the struct has fields for.
+    fn decoded(rest: &mut &[u8]) -> Self {
+        let (first, others) = rest.split_first_chunk().unwrap_or((&[0; N], &[]));
+        *rest = others;
+        Self::of(first)
+    }
 }
 
 impl Encoded<8> for u64 {
     fn encoded(&self) -> [u8; 8] {
         self.to_le_bytes()
+    }
+
+    fn of(bytes: &[u8; size_of::<Self>()]) -> Self {
+        Self::from_le_bytes(*bytes)
     }
 }
 
@@ -49,11 +70,19 @@ impl Encoded<4> for u32 {
     fn encoded(&self) -> [u8; 4] {
         self.to_le_bytes()
     }
+
+    fn of(bytes: &[u8; size_of::<Self>()]) -> Self {
+        Self::from_le_bytes(*bytes)
+    }
 }
 
 impl Encoded<64> for SliceSide {
     fn encoded(&self) -> [u8; 64] {
         self.bytes()
+    }
+
+    fn of(bytes: &[u8; 64]) -> Self {
+        Self::from_bytes(bytes)
     }
 }
 
@@ -186,5 +215,6 @@ mod tests {
         assert_eq!(bytes[124..128], [0x0d, 0x0c, 0x0b, 0x0a]);
         assert_eq!(bytes[156..160], [16, 0, 0, 0]);
         assert_eq!(bytes.iter().filter(|byte| **byte != 0).count(), 13);
+        assert_eq!(SlicesArgs::from_bytes(&bytes), args);
     }
 }

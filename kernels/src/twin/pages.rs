@@ -175,7 +175,29 @@ impl<'a> Cells<'a> {
     }
 }
 
+impl From<&PagesArgs> for PageCopy {
+    fn from(args: &PagesArgs) -> PageCopy {
+        PageCopy {
+            layers: args.layers,
+            cell_bytes: args.cell_bytes,
+            pool: Strides {
+                layer: args.pool_layer,
+                page: args.pool_page,
+            },
+            staging: Strides {
+                layer: args.staging_layer,
+                page: args.staging_page,
+            },
+        }
+    }
+}
+
 impl<'a> Gather<'a> {
+    /// First byte of each cell, in the pool and in the staging.
+    pub(super) fn places(&self) -> impl Iterator<Item = (u64, u64)> + 'a {
+        self.0.places()
+    }
+
     /// The kernel that does it.
     pub const KERNEL: Kernel = Kernel::GatherPages;
 
@@ -195,6 +217,11 @@ impl<'a> Gather<'a> {
 }
 
 impl<'a> Scatter<'a> {
+    /// First byte of each cell, in the pool and in the staging.
+    pub(super) fn places(&self) -> impl Iterator<Item = (u64, u64)> + 'a {
+        self.0.places()
+    }
+
     /// The kernel that does it.
     pub const KERNEL: Kernel = Kernel::ScatterPages;
 

@@ -243,7 +243,55 @@ impl SliceShape {
     }
 }
 
+impl From<&SliceSide> for SliceShape {
+    fn from(side: &SliceSide) -> SliceShape {
+        SliceShape {
+            layer: side.layer,
+            page: side.page,
+            row: side.row,
+            plane: side.plane,
+            head: side.head,
+            page_rows: side.page_rows,
+            first_row: side.first_row,
+        }
+    }
+}
+
+impl From<&SlicesArgs> for HeadSlices {
+    fn from(args: &SlicesArgs) -> HeadSlices {
+        HeadSlices {
+            layers: args.layers,
+            rows: args.rows,
+            planes: args.planes,
+            heads: args.heads,
+            run_bytes: args.run_bytes,
+            src: (&args.src).into(),
+            dst: (&args.dst).into(),
+        }
+    }
+}
+
 impl<'a> Reslice<'a> {
+    /// The first byte of each run, at the source and at the destination; ends at the first error.
+    pub(super) fn each<E>(&self, mut see: impl FnMut(u64, u64) -> Result<(), E>) -> Result<(), E> {
+        let shape = &self.shape;
+        if shape.is_empty() {
+            return Ok(());
+        }
+        for layer in 0..shape.layers {
+            for row in 0..shape.rows {
+                for plane in 0..shape.planes {
+                    for head in 0..shape.heads {
+                        let from = shape.src.place(self.src_table, layer, row, plane, head);
+                        let to = shape.dst.place(self.dst_table, layer, row, plane, head);
+                        see(from, to)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The kernel that does it.
     pub const KERNEL: Kernel = Kernel::ResliceHeads;
 
@@ -300,21 +348,10 @@ impl<'a> Reslice<'a> {
 /// [`JobError::Outside`] if a slice is shorter than the job was checked for; runs before that one
 /// have been copied.
 pub fn reslice_heads(job: &Reslice<'_>, src: &[u8], dst: &mut [u8]) -> Result<(), JobError> {
-    let shape = &job.shape;
-    if shape.is_empty() {
-        return Ok(());
-    }
-    for layer in 0..shape.layers {
-        for row in 0..shape.rows {
-            for plane in 0..shape.planes {
-                for head in 0..shape.heads {
-                    let from = shape.src.place(job.src_table, layer, row, plane, head);
-                    let to = shape.dst.place(job.dst_table, layer, row, plane, head);
-                    let run = part(Memory::Source, src, from, shape.run_bytes)?;
-                    part_mut(Memory::Destination, dst, to, shape.run_bytes)?.copy_from_slice(run);
-                }
-            }
-        }
-    }
-    Ok(())
+    let bytes = job.shape.run_bytes;
+    job.each(|from, to| {
+        let run = part(Memory::Source, src, from, bytes)?;
+        part_mut(Memory::Destination, dst, to, bytes)?.copy_from_slice(run);
+        Ok(())
+    })
 }

@@ -1,6 +1,7 @@
 use super::*;
 
 mod any;
+mod launched;
 mod pages;
 mod slices;
 mod sum;

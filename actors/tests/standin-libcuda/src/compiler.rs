@@ -136,7 +136,10 @@ pub unsafe extern "C" fn nvrtcCompileProgram(
             program.log = b"test(1): error: #error directive\n".to_vec();
         }
         let mut image = format!("// {}\n", program.options);
-        for part in program.source.split("__global__ void ").skip(1) {
+        // kvroom's own kernels begin with a macro.
+        let heads = ["__global__ void ", "\nKVROOM_KERNEL "];
+        let parts = heads.map(|head| program.source.split(head).skip(1));
+        for part in parts.into_iter().flatten() {
             let name = part.split('(').next().unwrap_or_default();
             image += &format!(".entry {name}(\n");
         }

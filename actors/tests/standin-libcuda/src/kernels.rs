@@ -1,9 +1,25 @@
-//! The kernels that there are: their names, and what they do.
+//! The kernels that there are: their names, and what they do. Those of kvroom are there by their twins.
 
-use crate::state::State;
+use crate::state::{LAUNCH_FAILED, State};
+use kvroom_kernels::cuda::{Kernel, PagesArgs, SlicesArgs, SumArgs};
+use kvroom_kernels::twin::{Addressed, LaunchError, launched};
+
+/// One of kvroom's own.
+fn own(name: &str) -> Option<Kernel> {
+    Kernel::ALL
+        .into_iter()
+        .find(|kernel| kernel.entry() == name)
+}
 
 /// How many arguments of which width a kernel has.
 pub(crate) fn widths(name: &str) -> Option<&'static [usize]> {
+    if let Some(kernel) = own(name) {
+        return Some(match kernel {
+            Kernel::GatherPages | Kernel::ScatterPages => &[PagesArgs::SIZE],
+            Kernel::ResliceHeads => &[SlicesArgs::SIZE],
+            Kernel::ChecksumPages => &[SumArgs::SIZE],
+        });
+    }
     match name {
         // target, bytes, value
         "add_to_bytes" => Some(&[8, 8, 4]),
@@ -19,6 +35,13 @@ pub(crate) fn widths(name: &str) -> Option<&'static [usize]> {
 
 /// Runs one of them.
 pub(crate) fn run(state: &State, name: &str, args: &[u64]) -> Result<(), u32> {
+    if let Some(kernel) = own(name) {
+        let bytes: Vec<u8> = args.iter().flat_map(|word| word.to_le_bytes()).collect();
+        return launched(kernel, &bytes, state).map_err(|error| match error {
+            LaunchError::Access(code) => code,
+            _ => LAUNCH_FAILED,
+        });
+    }
     match (name, args) {
         ("add_to_bytes", [target, bytes, value]) => {
             let mut all = read(state, *target, *bytes)?;
@@ -34,6 +57,19 @@ pub(crate) fn run(state: &State, name: &str, args: &[u64]) -> Result<(), u32> {
         }
         ("poke", [at]) => write(state, *at, &[1]),
         _ => Err(719),
+    }
+}
+
+impl Addressed for State {
+    type Error = u32;
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), u32> {
+        into.copy_from_slice(&read(self, at, into.len() as u64)?);
+        Ok(())
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> Result<(), u32> {
+        write(self, at, from)
     }
 }
 

@@ -13,6 +13,11 @@ pub trait HostKernel: Send + Sync {
     /// An access that is not allowed, which loses the device. Too few arguments, or of another kind,
     /// are one, too ([`Value::address`]).
     fn run(&self, launch: &Launch, args: &[Value], memory: &View<'_>) -> Result<(), IllegalAccess>;
+
+    /// Bytes that such a launch moves, which take as long as [`Config::rate`](super::Config::rate) says.
+    fn moves(&self, _args: &[Value]) -> u64 {
+        0
+    }
 }
 
 impl<F> HostKernel for F
@@ -129,7 +134,11 @@ impl View<'_> {
         self.memory.copy(RawCopy { to, from, bytes })
     }
 
-    fn find(&self, at: Address, bytes: u64) -> Result<super::memory::Place, IllegalAccess> {
+    pub(super) fn find(
+        &self,
+        at: Address,
+        bytes: u64,
+    ) -> Result<super::memory::Place, IllegalAccess> {
         let place = self.memory.find(at, bytes)?;
         match place.block.home {
             Home::Device(of) if of != self.device && !self.reaches.contains(&of) => {

@@ -5,6 +5,7 @@
 //!      │    └─ events, handles between processes
 //!      └─ device 0, 1, … ── faults (which call fails), sticky error
 //!                └─ stream = a queue + a thread: delay, then copy, launch, record, wait, call
+//!   Own (a HostKernel) ── kvroom's kernels, by their twins        Timeline ── what ran when
 //! ```
 //!
 //! It behaves as the driver does where that matters to who uses it: order within a stream and none
@@ -17,10 +18,14 @@ mod device;
 mod faults;
 mod kernels;
 mod memory;
+mod own;
 mod stream;
+mod timeline;
 
 pub use faults::{Fault, Injected};
 pub use kernels::{HostKernel, IllegalAccess, Value, View};
+pub use own::Own;
+pub use timeline::{Line, Span, Timeline, Work};
 
 use super::backend::{Identity, Kind, Result};
 use super::context::{Context, lock};
@@ -33,6 +38,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
+use timeline::Recorder;
 
 /// How an emulated machine is made.
 #[derive(Clone)]
@@ -52,8 +58,11 @@ pub struct Config {
     /// One operation of this many waits ten times as long, so that streams overtake each other; 0 for
     /// none.
     pub straggler: u64,
-    /// Bytes a second of one stream; 0 for as many as the host can.
+    /// Bytes a second of one stream, copied or moved by kernels that say so; 0 for as many as the host
+    /// can.
     pub rate: u64,
+    /// Copies and launches that [`Machine::timeline`] keeps; 0 for none.
+    pub timeline: usize,
     /// Whether devices reach each other's memory.
     pub peers: bool,
     /// What can be launched, by name.
@@ -71,6 +80,7 @@ impl Default for Config {
             delay: Duration::ZERO,
             straggler: 0,
             rate: 0,
+            timeline: 0,
             peers: true,
             kernels: BTreeMap::new(),
         }
@@ -92,6 +102,7 @@ pub(super) struct Shared {
     pub(super) pulse: Mutex<()>,
     pub(super) bell: Condvar,
     pub(super) events: Mutex<BTreeMap<u64, Arc<Event>>>,
+    pub(super) recorder: Recorder,
     next: AtomicU64,
 }
 
@@ -169,6 +180,7 @@ impl Machine {
             pulse: Mutex::new(()),
             bell: Condvar::new(),
             events: Mutex::new(BTreeMap::new()),
+            recorder: Recorder::new(config.timeline),
             next: AtomicU64::new(1),
             config,
         };
@@ -222,6 +234,12 @@ impl Machine {
         let device = self.device(ordinal)?;
         self.shared.lose(&device, code);
         Ok(())
+    }
+
+    /// What the streams have done since the last time this was asked.
+    #[must_use]
+    pub fn timeline(&self) -> Timeline {
+        self.shared.recorder.take()
     }
 
     /// Blocks of memory that are allocated now.

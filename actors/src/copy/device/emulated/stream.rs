@@ -4,6 +4,7 @@ use super::super::backend::RawCopy;
 use super::super::context::lock;
 use super::super::kernel::Launch;
 use super::kernels::{HostKernel, IllegalAccess, Value, View};
+use super::timeline::{Line, Span, Work};
 use super::{DeviceState, Event, Shared};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +33,17 @@ pub(super) enum Step {
     Call(Box<dyn FnOnce() + Send>),
     /// Something that was queued well and goes wrong.
     Fail(u32),
+}
+
+impl Step {
+    /// Bytes that it moves.
+    fn bytes(&self) -> u64 {
+        match self {
+            Step::Copy(copies) => copies.iter().map(|copy| copy.bytes).sum(),
+            Step::Launch { kernel, args, .. } => kernel.moves(args),
+            _ => 0,
+        }
+    }
 }
 
 pub(super) struct Stream {
@@ -139,8 +151,10 @@ impl Stream {
         let mut nth = 0;
         while let Some(step) = self.next() {
             if self.goes_on() {
+                let span = self.begins(&step);
                 self.pause(nth, &step);
                 self.step(step);
+                self.ends(span);
             }
             nth += 1;
             lock(&self.queue).busy = false;
@@ -172,6 +186,36 @@ impl Stream {
         }
     }
 
+    /// What the timeline is to have of a step, if anything.
+    fn begins(&self, step: &Step) -> Option<Span> {
+        let recorder = &self.machine.recorder;
+        let work = match step {
+            _ if !recorder.is_on() => None,
+            Step::Copy(_) => Some(Work::Copy),
+            Step::Launch { .. } => Some(Work::Launch),
+            _ => None,
+        }?;
+        let begin = recorder.now();
+        let line = Line {
+            device: self.device.identity.ordinal,
+            stream: self.number,
+        };
+        Some(Span {
+            line,
+            work,
+            bytes: step.bytes(),
+            begin,
+            end: begin,
+        })
+    }
+
+    fn ends(&self, span: Option<Span>) {
+        if let Some(span) = span {
+            let end = self.machine.recorder.now();
+            self.machine.recorder.keep(Span { end, ..span });
+        }
+    }
+
     /// As long as the seed says, and the bytes take.
     fn pause(&self, nth: u64, step: &Step) {
         let config = &self.machine.config;
@@ -181,10 +225,9 @@ impl Stream {
         if config.straggler > 0 && mix(random).is_multiple_of(config.straggler) {
             nanos = nanos.saturating_mul(10);
         }
-        if let (Step::Copy(copies), 1..) = (step, config.rate) {
-            let bytes: u64 = copies.iter().map(|copy| copy.bytes).sum();
-            let took = u128::from(bytes) * 1_000_000_000 / u128::from(config.rate);
-            nanos = nanos.saturating_add(took as u64);
+        if config.rate > 0 {
+            let took = u128::from(step.bytes()) * 1_000_000_000 / u128::from(config.rate);
+            nanos = nanos.saturating_add(u64::try_from(took).unwrap_or(u64::MAX));
         }
         if nanos == 0 {
             return;

@@ -2,6 +2,7 @@
 
 mod errors;
 mod grid;
+mod kernel;
 mod property;
 
 use super::*;

@@ -113,6 +113,14 @@ impl Case {
         .unwrap()
     }
 
+    /// Bytes of the two pools.
+    pub(super) fn pool_bytes(&self) -> (u64, u64) {
+        (
+            Addresses::new(&self.src).bytes,
+            Addresses::new(&self.dst).bytes,
+        )
+    }
+
     /// The plan of some of its tokens, with the pages that these need.
     fn chunk(&self, tokens: Range<u64>) -> CubePlan {
         let pages = |layout: &CubeLayout, list: &PageList| {
