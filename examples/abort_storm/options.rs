@@ -40,6 +40,26 @@ impl FabricKind {
     }
 }
 
+/// Where pages are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DeviceKind {
+    /// In the memory of the host
+    #[default]
+    None,
+    /// On devices that are not there: their streams are threads, which delay and overtake each other
+    Emulated,
+}
+
+impl DeviceKind {
+    /// As it is called.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            DeviceKind::None => "none",
+            DeviceKind::Emulated => "emulated",
+        }
+    }
+}
+
 /// A wrong that a lane really does, to see that it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Plant {
@@ -74,6 +94,9 @@ pub(crate) struct Options {
     /// The fabric
     #[arg(long, value_enum, default_value_t = FabricKind::Local)]
     pub(crate) fabric: FabricKind,
+    /// The devices that the pages are on
+    #[arg(long, value_enum, default_value_t = DeviceKind::None)]
+    pub(crate) device: DeviceKind,
     /// Processes, 1 or 2. With 2 this one plays decode and keeps the report, a child plays prefill
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = processes)]
     pub(crate) processes: u32,
@@ -135,6 +158,19 @@ impl Options {
                 "torn-read is for lanes that copy from page to page; use --fabric local or shm",
             );
         }
+        if self.device != DeviceKind::None {
+            if !rooms_only {
+                return Some("the old design is a model in host memory; use --engine rooms");
+            }
+            if self.fabric == FabricKind::Shm {
+                return Some(
+                    "no other process writes pages on a device; use --fabric local or tcp",
+                );
+            }
+            if self.plant.is_some() {
+                return Some("only lanes of the host are made to go wrong; leave --device out");
+            }
+        }
         if self.processes == 2 && self.fabric == FabricKind::Local {
             return Some("the local fabric joins nodes of one process; use --fabric tcp or shm");
         }
@@ -159,6 +195,7 @@ impl Options {
             format!("--sessions={}", self.sessions),
             format!("--seed={}", self.seed),
             format!("--fabric={}", self.fabric.name()),
+            format!("--device={}", self.device.name()),
             "--processes=2".into(),
         ];
         let plant = self.plant.and_then(|plant| plant.to_possible_value());
@@ -220,6 +257,9 @@ mod tests {
             ("--fabric tcp --engine shared-dict", "--fabric local"),
             ("--plant torn-read --fabric tcp", "--fabric local"),
             ("--processes 2", "--fabric tcp"),
+            ("--device emulated --engine shared-dict", "--engine rooms"),
+            ("--device emulated --fabric shm", "--fabric local"),
+            ("--device emulated --plant leak", "--device"),
             ("--storm peer-kill --fabric tcp", "--processes 2"),
             ("--storm peer-stop", "--processes 2"),
             ("--swap --fabric tcp", "--processes 2"),

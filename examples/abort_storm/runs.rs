@@ -118,6 +118,7 @@ fn script(options: &Options, load: &Load) -> Result<Script, RunError> {
 fn wiring(options: &Options, script: &Script) -> Wiring {
     Wiring {
         fabric: options.fabric,
+        device: options.device,
         short: options.storm.strikes(),
         plant: options.plant,
         slow_take: script.pace.slow_take,
@@ -187,8 +188,8 @@ fn shared_dict(shape: Shape, script: &Script) -> Result<Started, String> {
 }
 
 fn one_process(wiring: &Wiring, shape: Shape, script: &Script) -> Result<Started, String> {
-    let store = |pages| PoolStore::new(wiring.fabric, shape, pages).map(Arc::new);
-    let (destination, source) = (store(shape.destination_pages)?, store(shape.source_pages)?);
+    let store = |side| PoolStore::new(wiring, side, shape).map(Arc::new);
+    let (destination, source) = (store(Side::Decode)?, store(Side::Prefill)?);
     let world = World::whole(shape, &script.rooms, destination.clone(), source.clone());
     let world = Arc::new(world);
     let listener: Arc<dyn Listener> = world.clone();
@@ -206,11 +207,11 @@ fn two_processes(
     let link = Link::start(far, options.for_child())?;
     let other = || Box::new(Far(Arc::clone(&link)));
     let stamps = stamps(shape, &script.rooms);
-    let pages = match far {
-        Side::Decode => shape.source_pages,
-        Side::Prefill => shape.destination_pages,
+    let here = match far {
+        Side::Decode => Side::Prefill,
+        Side::Prefill => Side::Decode,
     };
-    let store = Arc::new(PoolStore::new(wiring.fabric, shape, pages)?);
+    let store = Arc::new(PoolStore::new(wiring, here, shape)?);
     let world = match far {
         Side::Decode => {
             let source = SourcePages::new(shape, stamps, store.clone());
@@ -251,7 +252,7 @@ fn report(kind: EngineKind, options: &Options, load: &Load, verdict: &Verdict) -
         fabric: options.fabric.name(),
         processes: options.processes,
         swap: options.swap,
-        device: "none",
+        device: options.device.name(),
         seed: options.seed,
         sessions: match options.replay {
             // Each room of a recording is one of its own.

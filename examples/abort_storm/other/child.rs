@@ -31,17 +31,13 @@ pub(crate) fn run(
     let stamps = stamps(shape, &script.rooms);
     let store = match side {
         Side::Decode => {
-            let store = Arc::new(PoolStore::new(
-                wiring.fabric,
-                shape,
-                shape.destination_pages,
-            )?);
+            let store = Arc::new(PoolStore::new(wiring, side, shape)?);
             destination = Box::new(DestinationPages::new(shape, stamps, store.clone()));
             source = Box::new(Elsewhere);
             store
         }
         Side::Prefill => {
-            let store = Arc::new(PoolStore::new(wiring.fabric, shape, shape.source_pages)?);
+            let store = Arc::new(PoolStore::new(wiring, side, shape)?);
             destination = Box::new(Elsewhere);
             source = Box::new(SourcePages::new(shape, stamps, store.clone()));
             store

@@ -2,7 +2,7 @@
 
 use super::{PoolStore, Status, name};
 use crate::engine::{Held, Listener, RoomNo, Sessions};
-use crate::options::{FabricKind, Plant};
+use crate::options::{DeviceKind, FabricKind, Plant};
 use crate::oracle::Shape;
 use crate::storms::Side;
 use kvroom::actors::copy::plant;
@@ -37,6 +37,8 @@ pub(crate) const SHORT_RESUME: Duration = Duration::from_secs(1);
 pub(crate) struct Wiring {
     /// The fabric.
     pub(crate) fabric: FabricKind,
+    /// Where pages are.
+    pub(crate) device: DeviceKind,
     /// Whether peers are given up soon.
     pub(crate) short: bool,
     /// What a lane does wrong.

@@ -13,7 +13,7 @@ const STEP: u64 = 256 << 10;
 /// How long one step may take.
 const BOUND: Duration = Duration::from_secs(2);
 
-/// A stream and a buffer for that, made when they are needed first.
+/// A stream and a buffer for that, made when they are needed first. The stream goes before the lane's.
 pub(super) struct Access {
     context: Context,
     ready: Option<(Stream, Pinned)>,
@@ -31,7 +31,7 @@ impl Access {
         match self.ready.take() {
             Some(ready) => Ok(ready),
             None => Ok((
-                self.context.stream(Priority::Usual)?,
+                self.context.stream(Priority::High)?,
                 self.context.pinned(STEP)?,
             )),
         }

@@ -30,7 +30,7 @@ impl Backend for Device {
         }
     }
 
-    fn stream_create(&self, _: Priority) -> Result<Handle> {
+    fn stream_create(&self, priority: Priority) -> Result<Handle> {
         let later = self.begin("cuStreamCreate")?;
         self.join_ended();
         let limit = self.machine.config.streams;
@@ -46,7 +46,7 @@ impl Backend for Device {
                 limit,
             });
         }
-        let Ok((stream, thread)) = Stream::start(&self.machine, &self.state) else {
+        let Ok((stream, thread)) = Stream::start(&self.machine, &self.state, priority) else {
             self.state.streams.fetch_sub(1, Ordering::SeqCst);
             return Err(self.error("cuStreamCreate", 304));
         };

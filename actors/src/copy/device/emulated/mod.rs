@@ -53,7 +53,8 @@ pub struct Config {
     pub device_bytes: u64,
     /// Pinned memory of all.
     pub pinned_bytes: u64,
-    /// The longest that a stream waits before an operation; it waits for none to this.
+    /// The longest that a stream waits before an operation; it waits for none to this. Streams of high
+    /// priority wait for nothing.
     pub delay: Duration,
     /// One operation of this many waits ten times as long, so that streams overtake each other; 0 for
     /// none.

@@ -1,6 +1,6 @@
 //! A stream: a queue and the thread that works it off.
 
-use super::super::backend::RawCopy;
+use super::super::backend::{Priority, RawCopy};
 use super::super::context::lock;
 use super::super::kernel::Launch;
 use super::kernels::{HostKernel, IllegalAccess, Value, View};
@@ -50,6 +50,8 @@ pub(super) struct Stream {
     machine: Arc<Shared>,
     device: Arc<DeviceState>,
     number: u64,
+    /// It goes before others, and so waits for nothing.
+    prompt: bool,
     stop: AtomicBool,
     queue: Mutex<Queue>,
     changed: Condvar,
@@ -80,11 +82,13 @@ impl Stream {
     pub(super) fn start(
         machine: &Arc<Shared>,
         device: &Arc<DeviceState>,
+        priority: Priority,
     ) -> std::io::Result<(Arc<Stream>, JoinHandle<()>)> {
         let stream = Arc::new(Stream {
             machine: Arc::clone(machine),
             device: Arc::clone(device),
             number: device.numbered.fetch_add(1, Ordering::Relaxed),
+            prompt: priority == Priority::High,
             stop: AtomicBool::new(false),
             queue: Mutex::default(),
             changed: Condvar::new(),
@@ -218,6 +222,9 @@ impl Stream {
 
     /// As long as the seed says, and the bytes take.
     fn pause(&self, nth: u64, step: &Step) {
+        if self.prompt {
+            return;
+        }
         let config = &self.machine.config;
         let random = mix(config.seed ^ mix(self.number ^ mix(nth)));
         let most = config.delay.as_nanos() as u64;
