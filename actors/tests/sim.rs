@@ -12,7 +12,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 // The shipped files below name these as their own crate does.
-pub(crate) use kvroom_actors::{ids, limits, peer, room};
+pub(crate) use kvroom_actors::{ids, limits, peer, room, slice};
 
 #[allow(dead_code, unreachable_pub)]
 #[path = "../src/peer/actor/clock.rs"]

@@ -12,10 +12,12 @@
 
 use super::Fact;
 use crate::copy::job::Place;
+use crate::copy::pieces::Pieces;
 use crate::ids::ClaimNo;
 use crate::memory::{Bell, Refused, RemoteGates, RemotePool, SharedGates, Ticket, Writer};
 use kvroom_kernels::coverage::Rect;
 use kvroom_kernels::plan::Plan;
+use kvroom_kernels::plan::cube::PageList;
 use std::sync::Arc;
 
 /// The way to one life of a peer on this host. Clones are the same.
@@ -65,13 +67,23 @@ impl ShmClaim {
         &self,
         layout: &Arc<kvroom_kernels::layout::PoolLayout>,
         place: &Place,
-    ) -> Result<Plan, Fact> {
+    ) -> Result<Pieces, Fact> {
         let Some(section) = self.section(place.section) else {
             return Err(Fact::Errored(format!(
                 "the claim has no section {}",
                 place.section
             )));
         };
+        if let Some(slice) = &place.slice {
+            let to = PageList {
+                list: Arc::clone(&section.pages),
+                range: place.to.clone(),
+            };
+            let plan = slice.plan(place.layers.clone(), place.source(), to);
+            return plan
+                .map(|plan| Pieces::Slices(Box::new(plan)))
+                .map_err(|error| Fact::Errored(error.to_string()));
+        }
         Plan::new(
             layout,
             section.pool.layout(),
@@ -81,6 +93,7 @@ impl ShmClaim {
             Arc::clone(&section.pages),
             place.to.clone(),
         )
+        .map(Pieces::Cells)
         .map_err(|error| Fact::Errored(error.to_string()))
     }
 
@@ -96,7 +109,7 @@ impl ShmClaim {
     pub(crate) fn write(
         &self,
         section: u16,
-        plan: &mut Plan,
+        plan: &mut Pieces,
         cell: u64,
         budget: u64,
         source: &Ticket,
