@@ -78,6 +78,17 @@ pub mod device {
     pub use kvroom_actors::copy::device_lane::{Device, DeviceOptions, LaneStats};
 }
 
+/// What the bytes of pools mean, and who sends what to whom where the two sides hold different parts of the
+/// model.
+pub mod layout {
+    pub use kvroom_kernels::layout::cube::{
+        CubeDifference, CubeError, CubeKind, CubeLayout, CubeMismatch, Dim, DimOrder, Dtype, Plane,
+        Share, Span, explain, explain_sets, validate_set,
+    };
+    pub use kvroom_kernels::plan::cube::{Part, TilingError, tiles};
+    pub use kvroom_kernels::plan::routes::{Leg, PoolPart, RouteError, Routes, routes};
+}
+
 pub use api::{
     AbortedRooms, Chunk, ChunkBuilder, EarlyClaim, Ended, FinishError, FinishProblem, LegBytes,
     Node, NodeBuilder, NodeStats, Peer, PushError, PushedChunk, ReceiveBuilder, ReceiveRoom,

@@ -725,6 +725,7 @@ async fn greeted(at: &str, name: String, started_ns: u64) -> (TcpStream, u128) {
             Step::Known(_) => {
                 let offer = Offer {
                     pools: Vec::new(),
+                    contents: Vec::new(),
                     credit: 1,
                     resume: None,
                     received: 0,

@@ -9,6 +9,17 @@
 //! `pool` and `page` is for both sides to agree on. It finds faults, not forgers: one flipped bit is
 //! always found, two whole cells that changed places are missed about once in 10,000 (a CRC is
 //! linear, so where the two bit patterns do not meet, the sum is the same).
+//!
+//! Where senders hold other parts of the model than the receiver, two of them may write one cell, and
+//! none can sum it. Such a claim is summed by rows, which are the same on all sides:
+//!
+//! ```text
+//!   row:    CRC32C( section, layer, plane, head as little-endian u32, granule as little-endian u64,
+//!                   then the row's bytes )        layer, head, granule: of the model and the request
+//!   claim:  wrapping 64-bit sum of its rows, and of the cell of its aux row
+//! ```
+
+use crate::plan::cube::RowName;
 
 /// The checksum of one cell whose bytes are at hand in one slice.
 #[must_use]
@@ -72,6 +83,24 @@ impl Checksum {
         self.sum = self
             .sum
             .wrapping_add(cell_checksum(pool, layer, page, bytes));
+    }
+
+    /// Adds a row whose bytes are at hand in one slice.
+    pub fn add_row(&mut self, section: u32, name: RowName, bytes: &[u8]) {
+        let RowName {
+            layer,
+            plane,
+            head,
+            granule,
+        } = name;
+        let mut prefix = [0u8; 24];
+        let indices = [section, layer, plane, head];
+        for (to, index) in prefix.chunks_exact_mut(4).zip(indices) {
+            to.copy_from_slice(&index.to_le_bytes());
+        }
+        prefix[16..].copy_from_slice(&granule.to_le_bytes());
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&prefix), bytes);
+        self.sum = self.sum.wrapping_add(u64::from(crc));
     }
 
     /// Adds the sum over other cells.

@@ -13,6 +13,7 @@ use kvroom_actors::supervisor::actor::Inbound;
 use kvroom_actors::supervisor::attached::{ChunkSlot, Lent};
 use kvroom_actors::supervisor::io::Input;
 use kvroom_kernels::layout::PoolKind;
+use kvroom_kernels::layout::cube::CubeKind;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -51,7 +52,18 @@ impl Chunk {
         self
     }
 
-    /// Its tokens.
+    /// A request's row of a pool of states ([`CubeKind::State`](crate::layout::CubeKind::State)): a lease
+    /// of one page, which has no place among the tokens.
+    pub fn row(lease: ReadLease) -> Chunk {
+        Chunk {
+            tokens: 0..1,
+            layers: None,
+            lease,
+            ready: None,
+        }
+    }
+
+    /// Its tokens; of a row, `0..1`.
     pub fn range(&self) -> Range<u64> {
         self.tokens.clone()
     }
@@ -128,7 +140,9 @@ impl Slot<'_> {
             );
         };
         let layout = Arc::clone(chunk.lease.pool().layout());
-        if layout.kind != PoolKind::Kv {
+        let content = chunk.lease.pool().content();
+        let is_state = content.is_some_and(|content| content.kind == CubeKind::State);
+        if layout.kind != PoolKind::Kv && !is_state {
             return over(
                 Reason::new(
                     Code::BadChunk,
@@ -164,7 +178,10 @@ impl Slot<'_> {
             tokens: tokens.clone(),
             layers: layers.clone().unwrap_or(0..layout.layers),
             pages: lease.arc_pages(),
-            page_tokens: layout.page_tokens.max(1),
+            page_tokens: match is_state {
+                true => 1,
+                false => layout.page_tokens.max(1),
+            },
             pool_layers: layout.layers,
         };
         let lent = Lent {

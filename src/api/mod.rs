@@ -7,6 +7,7 @@ mod error;
 pub(crate) mod health;
 pub mod metrics;
 mod node;
+mod parts;
 mod receive;
 pub mod record;
 mod send;

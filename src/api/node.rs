@@ -23,6 +23,7 @@ use kvroom_actors::runtime::{
 use kvroom_actors::supervisor::actor::{Inbound, Inbox, Shard, ShardContext};
 use kvroom_actors::supervisor::info;
 use kvroom_actors::supervisor::io;
+use kvroom_kernels::layout::cube::CubeLayout;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,6 +85,12 @@ impl Peer {
     /// pools; who only sends does not.
     pub fn fabric(&self) -> Option<Fabric> {
         *self.info.fabric.borrow()
+    }
+
+    /// What its pools hold of the model, in the order in which it was given them; of those of which that
+    /// was said ([`Pool::with_content`]). Nothing before the first session.
+    pub fn contents(&self) -> Arc<[Arc<CubeLayout>]> {
+        Arc::clone(&self.info.contents.borrow())
     }
 
     /// Waits until there is a session. False if this life of the peer is over for good.

@@ -5,6 +5,7 @@ use super::batch::{Batch, admit};
 use super::block::block_on;
 use super::error::{StartError, StartErrorKind};
 use super::node::{Node, Peer};
+use super::parts::{self, Cover};
 use super::send::Launched;
 use kvroom_actors::copy::schedule::Class;
 use kvroom_actors::handle::{RoomShared, Status};
@@ -15,10 +16,9 @@ use kvroom_actors::reason::{Code, Reason};
 use kvroom_actors::room::{Outcome, Role, receiver};
 use kvroom_actors::runtime::shared::Pools;
 use kvroom_actors::supervisor::actor::Inbound;
-use kvroom_actors::supervisor::attached::{Attached, Draft, Lent, Refusal};
+use kvroom_actors::supervisor::attached::{Attached, Draft, DraftLeg, Lent, Refusal};
 use kvroom_actors::supervisor::custody::Held;
 use kvroom_actors::supervisor::io::{Input, Start, StartRefused, StartRole};
-use kvroom_kernels::coverage::{Coverage, Rect};
 use kvroom_kernels::layout::PoolKind;
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,7 +32,9 @@ pub struct ReceiveBuilder {
     pub(super) node: Node,
     id: RoomId,
     attempt: u32,
-    from: Vec<(PeerRef, Part)>,
+    from: Vec<(PeerRef, Cover)>,
+    ranks: Option<parts::Ranks>,
+    among: Option<parts::Receivers>,
     /// A named sender whose handle another node gave.
     stranger: Option<String>,
     leases: Vec<WriteLease>,
@@ -67,6 +69,8 @@ impl ReceiveBuilder {
             id,
             attempt: 0,
             from: Vec::new(),
+            ranks: None,
+            among: None,
             stranger: None,
             leases: Vec::new(),
             aux: None,
@@ -91,24 +95,66 @@ impl ReceiveBuilder {
 
     /// An expected sender, which covers everything. At least one sender must be named.
     pub fn from(self, peer: &Peer) -> Self {
-        self.sender(peer, Part::Whole)
+        self.sender(peer, Cover::Whole)
     }
 
     /// An expected sender, which covers these layers (a pipeline stage). The senders' layers
     /// together must be all layers, without overlap.
     pub fn from_layers(self, peer: &Peer, layers: Range<u32>) -> Self {
-        let part = Part::Layers {
-            first: layers.start,
-            end: layers.end,
-        };
-        self.sender(peer, part)
+        self.sender(peer, Cover::Layers(layers))
     }
 
-    fn sender(mut self, peer: &Peer, part: Part) -> Self {
+    /// An expected sender, which covers these parts of pools (by their names): layers and heads of the
+    /// model. The senders' parts together must be what this node's pools hold, without overlap. Both
+    /// sides' pools say what their bytes mean ([`Pool::with_content`](crate::Pool::with_content)), and
+    /// nothing else need be alike: pages may be of other sizes, and the bytes in another order.
+    ///
+    /// For who has computed routes ([`crate::layout::routes`]); [`ReceiveBuilder::from_ranks`] does.
+    pub fn from_part<N: Into<String>>(
+        self,
+        peer: &Peer,
+        parts: impl IntoIterator<Item = (N, crate::layout::Part)>,
+    ) -> Self {
+        let parts = parts.into_iter();
+        let parts = parts.map(|(name, part)| (name.into(), part)).collect();
+        self.sender(peer, Cover::Parts(parts))
+    }
+
+    /// The ranks that hold the request, all of them: each sends what this node's pools want and it holds,
+    /// by what its own pools say of their bytes. Of ranks that hold the same, one is chosen; `turn` (the
+    /// room's number, as a rule) sees to it that it is not always the same one. Those that are left over
+    /// get no claim. [`crate::layout::routes`] is what chooses, and tells both sides who sends to whom.
+    ///
+    /// How many claims each sender gets depends on all receivers: see [`ReceiveBuilder::ranks`].
+    pub fn from_ranks(mut self, peers: &[&Peer], turn: u64) -> Self {
+        for peer in peers {
+            if !peer.is_of(&self.node) {
+                self.stranger.get_or_insert_with(|| peer.name().to_owned());
+            }
+        }
+        let peers = peers.iter().map(|peer| (*peer).clone()).collect();
+        self.ranks = Some(parts::Ranks { peers, turn });
+        self
+    }
+
+    /// All ranks that receive the request, by what their pools hold, and which of them this is: then
+    /// senders are chosen for all of them together, and each is told how many claims it gets. It is the
+    /// number of legs that [`crate::layout::routes`] gives it for the same ranks and turn, which is what
+    /// it says to [`SendBuilder::receivers`](crate::SendBuilder::receivers).
+    ///
+    /// If not said, senders are chosen for this rank alone, and told of
+    /// [`receivers`](ReceiveBuilder::receivers) and [`rank`](ReceiveBuilder::rank).
+    pub fn ranks(mut self, all: &[Vec<crate::layout::CubeLayout>], me: usize) -> Self {
+        let all = all.to_vec();
+        self.among = Some(parts::Receivers { all, me });
+        self
+    }
+
+    fn sender(mut self, peer: &Peer, cover: Cover) -> Self {
         if !peer.is_of(&self.node) {
             self.stranger.get_or_insert_with(|| peer.name().to_owned());
         }
-        self.from.push((peer.id(), part));
+        self.from.push((peer.id(), cover));
         self
     }
 
@@ -213,7 +259,7 @@ impl ReceiveBuilder {
             Err(kind) => return Err(self.refuse(kind)),
         };
         let pools = Arc::clone(&node.shared().pools.borrow());
-        let (draft, terms) = match self.check(&pools) {
+        let (draft, terms, peers) = match self.check(&pools) {
             Ok(checked) => checked,
             Err(kind) => return Err(self.refuse(kind)),
         };
@@ -242,7 +288,6 @@ impl ReceiveBuilder {
         if let Some(lease) = self.aux {
             leases.push((Held::Aux, Lent::from(Lease::Write(lease))));
         }
-        let peers = self.from.into_iter().map(|(peer, _)| peer).collect();
         let role = StartRole::Receiver {
             terms,
             peers,
@@ -294,10 +339,13 @@ impl ReceiveBuilder {
     }
 
     /// Everything that can be wrong with the request, named.
-    fn check(&self, pools: &Pools) -> Result<(Draft, receiver::Terms), StartErrorKind> {
+    fn check(
+        &self,
+        pools: &Pools,
+    ) -> Result<(Draft, receiver::Terms, Vec<PeerRef>), StartErrorKind> {
         let limits = &self.node.shared().limits;
         let bad = |text: String| Err(StartErrorKind::BadRequest(text));
-        if self.from.is_empty() {
+        if self.from.is_empty() && self.ranks.is_none() {
             return bad("no sender: name at least one with from(&peer)".into());
         }
         if let Some(name) = &self.stranger {
@@ -306,12 +354,13 @@ impl ReceiveBuilder {
                  of this node gave"
             ));
         }
+        let too_many = |senders: usize| StartErrorKind::LimitReached {
+            limit: "senders",
+            value: limits.senders.into(),
+            advice: format!("{senders} senders were named"),
+        };
         if self.from.len() > usize::from(limits.senders) {
-            return Err(StartErrorKind::LimitReached {
-                limit: "senders",
-                value: limits.senders.into(),
-                advice: format!("{} senders were named", self.from.len()),
-            });
+            return Err(too_many(self.from.len()));
         }
         if self.receivers == 0 || self.receivers > limits.receivers || self.rank >= self.receivers {
             return bad(format!(
@@ -319,7 +368,8 @@ impl ReceiveBuilder {
                 self.rank, self.receivers, limits.receivers
             ));
         }
-        let total = match (self.total, self.leases.first()) {
+        let first = self.leases.iter().find(|lease| !parts::is_state(lease));
+        let total = match (self.total, first) {
             (Some(total), _) => total,
             (None, Some(lease)) => {
                 let tokens = u64::from(lease.pool().layout().page_tokens.max(1));
@@ -344,7 +394,8 @@ impl ReceiveBuilder {
                 };
                 return bad(format!("pool {:?} {why}", layout.name));
             };
-            if layout.kind != PoolKind::Kv {
+            let is_state = parts::is_state(lease);
+            if layout.kind != PoolKind::Kv && !is_state {
                 return bad(format!(
                     "pool {:?} holds aux rows: give it to aux()",
                     layout.name
@@ -357,13 +408,23 @@ impl ReceiveBuilder {
                 ));
             }
             let per = u64::from(layout.page_tokens.max(1));
-            if !self.skip.is_multiple_of(per) {
+            if is_state && lease.pages().len() != 1 {
+                return bad(format!(
+                    "a request has one row of pool {:?}, its lease has {}",
+                    layout.name,
+                    lease.pages().len()
+                ));
+            }
+            if !is_state && !self.skip.is_multiple_of(per) {
                 return bad(format!(
                     "skip({}) is not at a page boundary of pool {:?} ({per} tokens a page)",
                     self.skip, layout.name
                 ));
             }
-            let want = total.div_ceil(per) - self.skip / per;
+            let want = match is_state {
+                true => 1,
+                false => total.div_ceil(per) - self.skip / per,
+            };
             if want != lease.pages().len() as u64 {
                 return bad(format!(
                     "tokens {}..{total} fill {want} pages of pool {:?}, its lease has {}",
@@ -405,13 +466,31 @@ impl ReceiveBuilder {
             }
         };
         let legs = self.legs()?;
+        if legs.len() > usize::from(limits.senders) {
+            return Err(too_many(legs.len()));
+        }
+        let is_cells = |leg: &parts::Leg| !matches!(leg.part, Part::Slices(_));
+        if let Some(lease) = self.leases.iter().find(|lease| parts::is_state(lease))
+            && legs.iter().all(is_cells)
+        {
+            return bad(format!(
+                "pool {:?} holds states, which move in parts: name the senders with from_ranks() or \
+                 from_part()",
+                lease.pool().layout().name
+            ));
+        }
+        let peers = legs.iter().map(|leg| leg.peer).collect();
         let draft = Draft {
-            receivers: self.receivers,
-            rank: self.rank,
             skip: self.skip,
             total,
             pools: named,
-            parts: self.from.iter().map(|(_, part)| *part).collect(),
+            legs: (legs.iter())
+                .map(|leg| DraftLeg {
+                    part: leg.part.clone(),
+                    receivers: leg.receivers,
+                    rank: leg.rank,
+                })
+                .collect(),
             aux,
             checksum: self.checksum,
             trace: self.trace,
@@ -420,61 +499,35 @@ impl ReceiveBuilder {
         Ok((
             draft,
             receiver::Terms {
-                legs,
+                legs: (legs.into_iter())
+                    .map(|leg| receiver::LegPlan { wanted: leg.wanted })
+                    .collect(),
                 total,
                 checksum: self.checksum,
             },
+            peers,
         ))
     }
 
-    /// What each sender must write; together it is everything, and nothing twice.
-    fn legs(&self) -> Result<Vec<receiver::LegPlan>, StartErrorKind> {
-        let mut all = Coverage::new();
-        let mut legs = Vec::with_capacity(self.from.len());
-        let mut everything = Coverage::new();
-        for (i, (_, part)) in self.from.iter().enumerate() {
-            if let Part::Layers { first, end } = part
-                && first >= end
-            {
-                return Err(StartErrorKind::BadRequest(format!(
-                    "sender {i} covers layers {first}..{end}, which is none"
-                )));
-            }
-            let mut wanted = Coverage::new();
-            for (section, lease) in (0..).zip(&self.leases) {
-                let (layers, pages) = (lease.pool().layout().layers, lease.pages().len() as u32);
-                let range = match part {
-                    Part::Whole => 0..layers,
-                    Part::Layers { first, end } => *first..*end,
-                };
-                if range.start >= range.end || range.end > layers {
-                    return Err(StartErrorKind::BadRequest(format!(
-                        "sender {i} covers layers {}..{}, the pool has {layers}",
-                        range.start, range.end
-                    )));
-                }
-                let _ = wanted.insert(section, range, 0..pages);
-                if i == 0 {
-                    let _ = everything.insert(section, 0..layers, 0..pages);
-                }
-            }
-            if all.absorb(&wanted).is_err() {
-                return Err(StartErrorKind::BadRequest(format!(
-                    "sender {i} covers what another one covers: give each its layers with \
-                     from_layers()"
-                )));
-            }
-            if i == 0 && self.aux.is_some() {
-                let _ = wanted.insert(Rect::AUX, 0..1, 0..1);
-            }
-            legs.push(receiver::LegPlan { wanted });
+    /// Who covers what.
+    fn legs(&self) -> Result<Vec<parts::Leg>, StartErrorKind> {
+        let into = parts::Into {
+            leases: &self.leases,
+            aux: self.aux.as_ref(),
+            receivers: self.receivers,
+            rank: self.rank,
+        };
+        match (&self.ranks, &self.among) {
+            (None, None) => into.named(&self.from),
+            (None, Some(_)) => Err(StartErrorKind::BadRequest(
+                "ranks() says who receives; say with from_ranks() who sends".into(),
+            )),
+            (Some(_), _) if !self.from.is_empty() => Err(StartErrorKind::BadRequest(
+                "from_ranks() names all senders: name none by another one of the from methods"
+                    .into(),
+            )),
+            (Some(ranks), among) => into.routed(ranks, among.as_ref()),
         }
-        if let Some(cell) = all.first_missing(&everything) {
-            return Err(StartErrorKind::BadRequest(format!(
-                "no sender covers {cell}"
-            )));
-        }
-        Ok(legs)
     }
 }
 
@@ -512,8 +565,8 @@ fn with_leases(kind: StartErrorKind, all: Vec<Lease>) -> StartError {
     for lease in all {
         if let Lease::Write(lease) = lease {
             match lease.pool().layout().kind {
-                PoolKind::Kv => leases.push(lease),
-                PoolKind::Aux => aux = Some(lease),
+                PoolKind::Aux if !parts::is_state(&lease) => aux = Some(lease),
+                PoolKind::Kv | PoolKind::Aux => leases.push(lease),
             }
         }
     }

@@ -19,7 +19,7 @@ pub use kvroom_actors::record::{
     Begun, ChunkTold, Entry, GateIs, Part, PeerIs, Proofs, Recorder, Records, Road, Step, Told,
     What, Word, message_named,
 };
-pub use kvroom_actors::room::event::{JobEnd, LegTerms, SectionShape, Timer};
+pub use kvroom_actors::room::event::{JobEnd, LegTerms, SectionShape, SliceShape, Timer};
 
 use super::node::{Node, room_info};
 use super::stats::RoomInfo;

@@ -11,7 +11,7 @@ use crate::record::{
 use crate::{PeerRef, Reason, RoomKey};
 use kvroom_actors::ids::{ClaimNo, Incarnation, LegNo, LifeId, PoolId};
 use kvroom_actors::peer::message::Claim;
-use kvroom_actors::room::event::{JobEnd, LegTerms, SectionShape, Timer};
+use kvroom_actors::room::event::{JobEnd, LegTerms, SectionShape, SliceShape, Timer};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
@@ -410,6 +410,14 @@ fn terms(line: TermsLine) -> Result<LegTerms, String> {
         page_tokens: s.page_tokens,
         page_bytes: s.page_bytes,
         pages: s.pages,
+        slice: s.slice.map(|s| SliceShape {
+            section: s.section,
+            source_layer: s.source_layer,
+            pool_layers: s.pool_layers,
+            page_tokens: s.page_tokens,
+            granule: s.granule,
+            row: s.row,
+        }),
     });
     Ok(LegTerms {
         receivers: line.receivers,

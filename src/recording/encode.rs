@@ -1,7 +1,8 @@
 //! Entries to lines.
 
 use super::line::{
-    EndWord, HeaderLine, Id, IncarnationLine, Line, ReasonLine, SectionLine, TermsLine, TimerWord,
+    EndWord, HeaderLine, Id, IncarnationLine, Line, ReasonLine, SectionLine, SliceLine, TermsLine,
+    TimerWord,
 };
 use super::{Header, Recording, VERSION};
 use crate::record::{Begun, Entry, GateIs, Part, PeerIs, Road, Step, Told, What, Word};
@@ -337,6 +338,14 @@ fn terms(terms: &LegTerms) -> TermsLine {
         page_tokens: s.page_tokens,
         page_bytes: s.page_bytes,
         pages: s.pages,
+        slice: s.slice.map(|s| SliceLine {
+            section: s.section,
+            source_layer: s.source_layer,
+            pool_layers: s.pool_layers,
+            page_tokens: s.page_tokens,
+            granule: s.granule,
+            row: s.row,
+        }),
     });
     TermsLine {
         receivers: terms.receivers,

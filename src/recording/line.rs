@@ -294,4 +294,16 @@ pub(super) struct SectionLine {
     pub(super) page_tokens: u32,
     pub(super) page_bytes: u64,
     pub(super) pages: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) slice: Option<SliceLine>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SliceLine {
+    pub(super) section: u16,
+    pub(super) source_layer: u32,
+    pub(super) pool_layers: u32,
+    pub(super) page_tokens: u32,
+    pub(super) granule: u32,
+    pub(super) row: bool,
 }

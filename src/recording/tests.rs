@@ -2,8 +2,8 @@
 
 use super::{Header, MAX_LINE, Recording, RecordingError, header_line, json_line, read, write};
 use crate::record::{
-    Begun, ChunkTold, Entry, GateIs, JobEnd, LegTerms, Part, PeerIs, Road, SectionShape, Step,
-    Timer, Told, What, Word, message_named,
+    Begun, ChunkTold, Entry, GateIs, JobEnd, LegTerms, Part, PeerIs, Road, SectionShape,
+    SliceShape, Step, Timer, Told, What, Word, message_named,
 };
 use crate::{Code, PeerRef, Proof, Reason, RoomKey, StateName};
 use kvroom_actors::ids::{ClaimNo, Incarnation, LegNo, LifeId, PoolId};
@@ -30,13 +30,26 @@ fn terms() -> LegTerms {
         page_tokens: 16,
         page_bytes: 1 << 40,
         pages: 77,
+        slice: None,
+    };
+    let sliced = SectionShape {
+        pool: PoolId(2),
+        slice: Some(SliceShape {
+            section: 3,
+            source_layer: 4,
+            pool_layers: 2,
+            page_tokens: 32,
+            granule: 1,
+            row: false,
+        }),
+        ..section
     };
     LegTerms {
         receivers: 2,
         rank: 1,
         skip: 16,
         total: 99,
-        sections: Box::new([section]),
+        sections: Box::new([section, sliced]),
         aux: true,
         checksum: false,
     }

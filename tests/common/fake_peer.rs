@@ -142,6 +142,7 @@ impl FakePeer {
                     let pools = pools.take().unwrap().into_iter().enumerate();
                     let offer = Offer {
                         pools: pools.map(|(i, pool)| (PoolId(i as u16), pool)).collect(),
+                        contents: Vec::new(),
                         credit: 1_000,
                         resume: None,
                         received: 0,

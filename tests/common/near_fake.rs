@@ -155,6 +155,7 @@ impl NearFake {
                 Some(Step::Known(_)) => {
                     let offer = Offer {
                         pools: vec![(PoolId(0), layout.clone())],
+                        contents: Vec::new(),
                         credit: 1_000,
                         resume: None,
                         received: 0,

@@ -1,5 +1,6 @@
 //! A copy job as a lane holds it.
 
+use super::pieces::Pieces;
 use super::schedule::Work;
 use super::split;
 use crate::fabric::Fabric;
@@ -12,7 +13,7 @@ use crate::runtime::queue;
 use crate::slice::Slice;
 use kvroom_kernels::checksum::Checksum;
 use kvroom_kernels::layout::PoolLayout;
-use kvroom_kernels::plan::Plan;
+use kvroom_kernels::plan::cube::{PageList, Rows};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -33,6 +34,37 @@ pub struct Place {
     pub slice: Option<Arc<Slice>>,
 }
 
+impl Place {
+    /// Bytes that are carried, of cells of this layout unless there is a slice; `u64::MAX` if they are
+    /// more.
+    pub fn bytes(&self, layout: &PoolLayout) -> u64 {
+        if let Some(slice) = &self.slice {
+            return slice.bytes(self.layers.clone());
+        }
+        let cells = self.from.len() as u64 * self.layers.len() as u64;
+        cells.saturating_mul(layout.page_bytes)
+    }
+
+    /// Bytes that are copied at once or not at all, if they can be: a lane that has less left of its turn
+    /// leaves them for the next one.
+    fn grain(&self, layout: &PoolLayout) -> u64 {
+        let Some(slice) = &self.slice else {
+            return layout.page_bytes;
+        };
+        let planes = slice.dst.planes.iter();
+        let rows = planes.filter_map(|plane| plane.row_bytes(slice.dst.granule));
+        rows.max().unwrap_or(1)
+    }
+
+    /// The pages of the source.
+    pub(crate) fn source(&self) -> PageList {
+        PageList {
+            list: Arc::clone(&self.pages),
+            range: self.from.clone(),
+        }
+    }
+}
+
 /// Copies pages of one chunk (or an aux row) to one claim.
 pub struct Job {
     ticket: Ticket,
@@ -50,12 +82,16 @@ pub struct Job {
     queued: Option<queue::Place>,
 }
 
-/// The sum over a job's cells, from its source, in steps.
+/// The sum over a job's cells, or over its rows if it carries parts of cells, from its source, in steps.
 #[derive(Debug)]
 pub(crate) struct SourceSum {
     sum: Checksum,
     /// Cells that are in it.
     cells: u64,
+    /// Rows that are not.
+    rows: Option<Box<Rows>>,
+    /// Bytes that are in it.
+    bytes: u64,
 }
 
 impl SourceSum {
@@ -63,7 +99,45 @@ impl SourceSum {
         SourceSum {
             sum: Checksum::new(),
             cells: 0,
+            rows: None,
+            bytes: 0,
         }
+    }
+
+    /// Adds the rows of about `budget` bytes.
+    fn step_rows(
+        &mut self,
+        ticket: &mut Ticket,
+        place: &Place,
+        slice: &Slice,
+        budget: u64,
+    ) -> Result<Step, String> {
+        let rows = match &mut self.rows {
+            Some(rows) => rows,
+            none => {
+                let rows = slice.rows(place.layers.clone(), place.source());
+                none.insert(Box::new(rows.map_err(|error| error.to_string())?))
+            }
+        };
+        let (section, mut read) = (u32::from(place.section), 0);
+        while read < budget {
+            let Some(row) = rows.next() else {
+                return Ok(Step {
+                    bytes: read,
+                    over: true,
+                });
+            };
+            let sum = &mut self.sum;
+            ticket
+                .with_source(row.offset, row.bytes, |b| sum.add_row(section, row.name, b))
+                .map_err(|error| error.to_string())?;
+            read += row.bytes;
+            self.bytes += row.bytes;
+        }
+        Ok(Step {
+            bytes: read,
+            over: false,
+        })
     }
 
     /// Adds the cells of about `budget` bytes. A cell that cannot be read is an error of the ticket.
@@ -74,6 +148,18 @@ impl SourceSum {
         place: &Place,
         budget: u64,
     ) -> Step {
+        if let Some(slice) = &place.slice {
+            return match self.step_rows(ticket, place, slice, budget) {
+                Ok(step) => step,
+                Err(why) => {
+                    ticket.errored(why);
+                    Step {
+                        bytes: 0,
+                        over: true,
+                    }
+                }
+            };
+        }
         let pages = place.from.len() as u64;
         let cells = pages * place.layers.len() as u64;
         let mut read = 0;
@@ -95,6 +181,7 @@ impl SourceSum {
                 };
             }
             read += layout.page_bytes;
+            self.bytes += layout.page_bytes;
             self.cells += 1;
         }
         Step {
@@ -111,7 +198,7 @@ impl SourceSum {
 
 enum State {
     New,
-    Copying(Box<Plan>),
+    Copying(Pieces),
     /// All copied; the source is being summed.
     Summing,
 }
@@ -147,8 +234,7 @@ impl Job {
         place: Place,
         checksum: bool,
     ) -> Self {
-        let cells = place.from.len() as u64 * place.layers.len() as u64;
-        let bytes = cells.saturating_mul(layout.page_bytes);
+        let bytes = place.bytes(&layout);
         Job {
             ticket,
             route,
@@ -221,7 +307,7 @@ impl Job {
                     if let Some(place) = &mut self.queued {
                         place.begins();
                     }
-                    self.state = State::Copying(Box::new(plan));
+                    self.state = State::Copying(plan);
                     return self.step(budget);
                 }
                 Err(fact) => return self.fail(fact, 0),
@@ -229,7 +315,7 @@ impl Job {
             State::Copying(plan) => plan,
             State::Summing => return self.sum(budget),
         };
-        let cell = self.layout.page_bytes;
+        let cell = self.place.grain(&self.layout);
         let (section, budget) = (self.place.section, budget.max(1));
         let began = time_some();
         let (fabric, (bytes, end)) = match &self.route {
@@ -258,7 +344,7 @@ impl Job {
         }
     }
 
-    fn plan(&self) -> Result<Plan, Fact> {
+    fn plan(&self) -> Result<Pieces, Fact> {
         match &self.route {
             Way::Local(route) => route.plan(&self.layout, &self.place),
             Way::Shm(claim) => claim.plan(&self.layout, &self.place),
@@ -368,10 +454,9 @@ impl Work for Job {
         match &self.state {
             State::New => self.bytes,
             State::Copying(plan) => plan.remaining_bytes(),
-            State::Summing => self.sum.as_ref().map_or(0, |sum| {
-                self.bytes
-                    .saturating_sub(sum.cells.saturating_mul(self.layout.page_bytes))
-            }),
+            State::Summing => {
+                (self.sum.as_ref()).map_or(0, |sum| self.bytes.saturating_sub(sum.bytes))
+            }
         }
     }
 

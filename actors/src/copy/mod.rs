@@ -8,6 +8,7 @@ pub(crate) mod actor;
 pub mod device;
 pub mod device_lane;
 pub mod job;
+pub(crate) mod pieces;
 #[cfg(feature = "plant")]
 pub mod plant;
 pub mod schedule;

@@ -5,6 +5,8 @@
 //!                                            layers 16..32 ─▶ lane 1 ┴▶ the last one posts the ticket
 //! ```
 //!
+//! Parts of cells are cut between layers only.
+//!
 //! Rules: parts are disjoint and together the whole. They are cut where runs are short anyway: between
 //! layers where layers lie one behind the other in the pool, between pages otherwise. To the room it
 //! stays one job: [`Ticket::split`](crate::memory::Ticket) sees to that.
@@ -19,10 +21,15 @@ const LEAST: u64 = 512 << 10;
 /// The places of at most `most` parts of about equal size; one place, the whole, if it is too small.
 pub(super) fn places(place: &Place, order: Order, cell: u64, most: usize) -> Vec<Place> {
     let (layers, pages) = (place.layers.len(), place.from.len());
-    let bytes = (layers as u64 * pages as u64).saturating_mul(cell);
+    let bytes = match &place.slice {
+        Some(slice) => slice.bytes(place.layers.clone()),
+        None => (layers as u64 * pages as u64).saturating_mul(cell),
+    };
     let worth = usize::try_from(bytes / LEAST).unwrap_or(usize::MAX);
     let most = most.min(worth);
     let by_layers = match order {
+        // Pages of the two sides are not alike.
+        _ if place.slice.is_some() => true,
         Order::LayersFirst => layers >= most || layers >= pages,
         Order::PagesFirst => pages < most && layers > pages,
     };

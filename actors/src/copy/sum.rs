@@ -1,7 +1,9 @@
 //! The sum over a receiver's cells, once nobody writes them any more.
 
 use crate::memory::SourceView;
+use crate::slice::TargetSlice;
 use kvroom_kernels::checksum::Checksum;
+use kvroom_kernels::plan::cube::Rows;
 use std::sync::Arc;
 
 /// Who wants to know the sum. Tells it once; if the job is lost, that it is not known.
@@ -36,6 +38,8 @@ pub(crate) struct SumSection {
     pub(crate) section: u16,
     pub(crate) view: SourceView,
     pub(crate) pages: Arc<[u32]>,
+    /// What is to be summed by rows: all that the senders cover together.
+    pub(crate) slice: Option<TargetSlice>,
 }
 
 /// Sums all cells of some sections. A job that is lost lets go of the pages before it says so: the
@@ -45,6 +49,8 @@ pub(crate) struct SumJob {
     pub(crate) reply: SumReply,
     sum: Checksum,
     at: (usize, u32, usize),
+    /// Rows of the section at hand that are not summed yet.
+    rows: Option<Box<Rows>>,
 }
 
 impl SumJob {
@@ -54,6 +60,7 @@ impl SumJob {
             reply,
             sum: Checksum::new(),
             at: (0, 0, 0),
+            rows: None,
         }
     }
 
@@ -61,6 +68,35 @@ impl SumJob {
     pub(crate) fn step(&mut self, budget: u64) -> bool {
         let mut read = 0;
         while let Some(section) = self.sections.get(self.at.0) {
+            if let Some(slice) = &section.slice {
+                let rows = match &mut self.rows {
+                    Some(rows) => rows,
+                    none => match slice.rows(Arc::clone(&section.pages)) {
+                        Ok(rows) => none.insert(Box::new(rows)),
+                        // The sum is left wrong, which ends the room.
+                        Err(_) => {
+                            self.at = (self.at.0 + 1, 0, 0);
+                            continue;
+                        }
+                    },
+                };
+                let number = u32::from(section.section);
+                while read < budget
+                    && let Some(row) = rows.next()
+                {
+                    let sum = &mut self.sum;
+                    let _ = section.view.with_bytes(row.offset, row.bytes, |bytes| {
+                        sum.add_row(number, row.name, bytes);
+                    });
+                    read += row.bytes;
+                }
+                if read >= budget {
+                    return false;
+                }
+                self.rows = None;
+                self.at = (self.at.0 + 1, 0, 0);
+                continue;
+            }
             let layout = Arc::clone(section.view.memory().layout());
             let Some(page) = section.pages.get(self.at.2) else {
                 self.at.2 = 0;

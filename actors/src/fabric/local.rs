@@ -6,9 +6,11 @@
 use super::Fact;
 use crate::copy::device_lane::Device;
 use crate::copy::job::Place;
+use crate::copy::pieces::Pieces;
 use crate::ids::ClaimNo;
 use crate::memory::{GateTable, Refused, Staying, Ticket};
 use kvroom_kernels::layout::PoolLayout;
+use kvroom_kernels::plan::cube::PageList;
 use kvroom_kernels::plan::{Piece, Plan};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -35,7 +37,7 @@ impl LocalRoute {
     ///
     /// # Errors
     /// [`Fact::Refused`] if the gate is closed, [`Fact::Errored`] if the two ends do not fit.
-    pub fn plan(&self, layout: &Arc<PoolLayout>, place: &Place) -> Result<Plan, Fact> {
+    pub(crate) fn plan(&self, layout: &Arc<PoolLayout>, place: &Place) -> Result<Pieces, Fact> {
         let inside = self.gates.enter(self.slot, self.number).map_err(refused)?;
         let target = inside.target();
         let Some(section) = target.section(place.section) else {
@@ -44,16 +46,36 @@ impl LocalRoute {
                 place.section
             )));
         };
-        Plan::new(
-            layout,
-            section.memory().layout(),
-            place.layers.clone(),
-            Arc::clone(&place.pages),
-            place.from.clone(),
-            section.arc_pages(),
-            place.to.clone(),
-        )
-        .map_err(|error| Fact::Errored(error.to_string()))
+        let errored = |text| Err(Fact::Errored(text));
+        match (&place.slice, section.slice()) {
+            (None, None) => {
+                let plan = Plan::new(
+                    layout,
+                    section.memory().layout(),
+                    place.layers.clone(),
+                    Arc::clone(&place.pages),
+                    place.from.clone(),
+                    section.arc_pages(),
+                    place.to.clone(),
+                );
+                plan.map(Pieces::Cells)
+                    .or_else(|error| errored(error.to_string()))
+            }
+            // What the receiver allows, whatever its message said.
+            (Some(job), Some(allowed)) => {
+                let to = PageList {
+                    list: section.arc_pages(),
+                    range: place.to.clone(),
+                };
+                let plan = allowed.plan(job, place.layers.clone(), place.source(), to);
+                plan.map(|plan| Pieces::Slices(Box::new(plan)))
+                    .or_else(errored)
+            }
+            _ => errored(format!(
+                "section {}: one side means whole cells, the other parts of them",
+                place.section
+            )),
+        }
     }
 
     /// The destination's pool and first page, for a lane that does the wrong thing.
@@ -104,10 +126,10 @@ impl LocalRoute {
     /// plan, leaves. Cells have `cell` bytes; one is cut only if it is larger than the budget.
     ///
     /// Gives how many bytes landed, and why it stopped if it could not go on.
-    pub fn write(
+    pub(crate) fn write(
         &self,
         section: u16,
-        plan: &mut Plan,
+        plan: &mut Pieces,
         cell: u64,
         budget: u64,
         source: &Ticket,

@@ -12,9 +12,11 @@
 
 use super::Fact;
 use crate::copy::job::Place;
+use crate::copy::pieces::Pieces;
 use crate::ids::ClaimNo;
 use crate::memory::{Bell, Refused, RemoteGates, RemotePool, SharedGates, Ticket, Writer};
 use kvroom_kernels::coverage::Rect;
+use kvroom_kernels::plan::cube::PageList;
 use kvroom_kernels::plan::{Piece, Plan};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -66,13 +68,23 @@ impl ShmClaim {
         &self,
         layout: &Arc<kvroom_kernels::layout::PoolLayout>,
         place: &Place,
-    ) -> Result<Plan, Fact> {
+    ) -> Result<Pieces, Fact> {
         let Some(section) = self.section(place.section) else {
             return Err(Fact::Errored(format!(
                 "the claim has no section {}",
                 place.section
             )));
         };
+        if let Some(slice) = &place.slice {
+            let to = PageList {
+                list: Arc::clone(&section.pages),
+                range: place.to.clone(),
+            };
+            let plan = slice.plan(place.layers.clone(), place.source(), to);
+            return plan
+                .map(|plan| Pieces::Slices(Box::new(plan)))
+                .map_err(|error| Fact::Errored(error.to_string()));
+        }
         Plan::new(
             layout,
             section.pool.layout(),
@@ -82,6 +94,7 @@ impl ShmClaim {
             Arc::clone(&section.pages),
             place.to.clone(),
         )
+        .map(Pieces::Cells)
         .map_err(|error| Fact::Errored(error.to_string()))
     }
 
@@ -122,7 +135,7 @@ impl ShmClaim {
     pub(crate) fn write(
         &self,
         section: u16,
-        plan: &mut Plan,
+        plan: &mut Pieces,
         cell: u64,
         budget: u64,
         source: &Ticket,

@@ -238,6 +238,7 @@ mod kept {
             Body::PoolAdded {
                 pool: PoolId(3),
                 layout: layout(),
+                content: None,
             },
             Body::PoolRetired { pool: PoolId(3) },
             Body::Ping { nonce: 5 },
@@ -293,6 +294,7 @@ mod kept {
         };
         let offer = Offer {
             pools: vec![(PoolId(0), layout())],
+            contents: Vec::new(),
             credit: 8,
             resume: Some(session),
             received: 9,

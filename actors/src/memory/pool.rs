@@ -19,6 +19,7 @@ use super::held::{Held, Mode};
 use super::lease::{ReadLease, WriteLease};
 use super::lease_table::{Holder, LeaseError, LeaseTable};
 use super::shared::{Attachment, Backing, SharedError, SharedMemory};
+use kvroom_kernels::layout::cube::{CubeError, CubeLayout, DimOrder};
 use kvroom_kernels::layout::{Order, PoolLayout};
 use std::alloc::Layout;
 use std::fmt;
@@ -83,6 +84,40 @@ pub enum PoolError {
         /// What its driver said.
         why: String,
     },
+    /// A content that no pool can have.
+    #[error("the content that was given to pool \"{pool}\": {error}")]
+    BadContent {
+        /// The pool's name.
+        pool: String,
+        /// What is wrong with it.
+        error: CubeError,
+    },
+    /// A content whose pages are not together in a layer, as with heads before pages: such a pool has no
+    /// cells that could be lent by pages.
+    #[error(
+        "the content that was given to pool \"{pool}\" is in the order {order}: a page of a layer is not \
+         together in memory, so it cannot be lent page by page; put page and layer before head and token"
+    )]
+    NoCells {
+        /// The pool's name.
+        pool: String,
+        /// The order.
+        order: DimOrder,
+    },
+    /// A content that says something else of the pool's cells than its layout.
+    #[error("the content that was given to pool \"{pool}\" does not give its layout: {what}")]
+    ContentDiffers {
+        /// The pool's name.
+        pool: String,
+        /// In what.
+        what: String,
+    },
+    /// The pool has a content already.
+    #[error("pool \"{pool}\" has a content already")]
+    ContentAlreadySet {
+        /// The pool's name.
+        pool: String,
+    },
     /// The pool has a release callback already.
     #[error("pool \"{pool}\" has a release callback already")]
     CallbackAlreadySet {
@@ -126,6 +161,8 @@ pub struct PoolMemory {
     /// Of a pool that outlives this process.
     attachment: OnceLock<Arc<Attachment>>,
     layout: Arc<PoolLayout>,
+    /// What its bytes mean, if that was said.
+    content: OnceLock<Arc<CubeLayout>>,
     holders: LeaseTable,
     retired: AtomicBool,
     on_release: OnceLock<OnRelease>,
@@ -153,6 +190,11 @@ impl PoolMemory {
     /// Bytes that the layout covers.
     pub fn bytes(&self) -> u64 {
         self.memory.len as u64
+    }
+
+    /// What the pool's bytes mean, if that was said.
+    pub fn content(&self) -> Option<&Arc<CubeLayout>> {
+        self.content.get()
     }
 
     pub(super) fn backing(&self) -> Backing {
@@ -457,6 +499,7 @@ impl Pool {
             attachment: OnceLock::new(),
             holders: LeaseTable::new(layout.pages),
             layout: Arc::new(layout),
+            content: OnceLock::new(),
             retired: AtomicBool::new(false),
             on_release: OnceLock::new(),
             on_free: Mutex::new(on_free),
@@ -488,12 +531,51 @@ impl Pool {
             foreign: false,
             device: Some(device),
             attachment: OnceLock::new(),
+            content: OnceLock::new(),
             holders: LeaseTable::new(layout.pages),
             layout: Arc::new(layout),
             retired: AtomicBool::new(false),
             on_release: OnceLock::new(),
             on_free: Mutex::new(None),
         })))
+    }
+
+    /// Says what the pool's bytes mean: which layers and heads of the model its node holds, and in which
+    /// order. Then rooms can move parts of cells between nodes that hold different parts of the model.
+    /// To be said before the pool is given to a node, which announces it.
+    ///
+    /// # Errors
+    ///
+    /// [`PoolError::BadContent`], [`PoolError::NoCells`], [`PoolError::ContentDiffers`]: it is none that
+    /// this pool can have. [`PoolError::ContentAlreadySet`]: the first one stays.
+    pub fn with_content(self, content: CubeLayout) -> Result<Pool, PoolError> {
+        let layout = self.layout();
+        let pool = || layout.name.clone();
+        if let Err(error) = content.validate() {
+            let pool = pool();
+            return Err(PoolError::BadContent { pool, error });
+        }
+        let Some(cells) = content.pool_layout() else {
+            let (pool, order) = (pool(), content.order);
+            return Err(PoolError::NoCells { pool, order });
+        };
+        if cells != **layout {
+            let what = format!("it gives {cells:?}, the pool has {:?}", **layout);
+            let pool = pool();
+            return Err(PoolError::ContentDiffers { pool, what });
+        }
+        match self.0.content.set(Arc::new(content)) {
+            Ok(()) => Ok(self),
+            Err(_) => {
+                let pool = pool();
+                Err(PoolError::ContentAlreadySet { pool })
+            }
+        }
+    }
+
+    /// What the pool's bytes mean, if that was said.
+    pub fn content(&self) -> Option<&Arc<CubeLayout>> {
+        self.0.content()
     }
 
     /// Has `tell` called whenever a lease of this pool was dropped rather than given back with

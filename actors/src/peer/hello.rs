@@ -24,6 +24,7 @@
 //! with. What is new in a protocol goes into capability bits or behind the Hello.
 
 use crate::ids::{Incarnation, PoolId};
+use kvroom_kernels::layout::cube::{self, CubeLayout, CubeMismatch};
 use kvroom_kernels::layout::{Mismatch, PoolLayout, explain};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -35,9 +36,9 @@ mod tests;
 pub use refusal::{Fault, Refusal, RefusalCode};
 
 /// The newest protocol that this build speaks.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 /// The oldest protocol that this build speaks.
-pub const OLDEST_PROTOCOL: u32 = 3;
+pub const OLDEST_PROTOCOL: u32 = 4;
 /// Longest name of a node or a pool in bytes.
 pub const MAX_NAME: usize = 64;
 /// Most pools in one greeting.
@@ -143,6 +144,8 @@ pub struct Hello {
 pub struct Offer {
     /// Its pools; at most [`MAX_POOLS`], ids and names unique.
     pub pools: Vec<(PoolId, PoolLayout)>,
+    /// What their bytes mean, of those of which that was said.
+    pub contents: Vec<(PoolId, CubeLayout)>,
     /// How many claims the other side may open at once in a new session.
     pub credit: u32,
     /// The session that it would resume, if it still has one with this peer.
@@ -320,16 +323,17 @@ pub fn accept(
             theirs: them.incarnation,
         });
     }
-    for (_, here) in &mine.pools {
-        let there = theirs
-            .pools
-            .iter()
-            .map(|(_, layout)| layout)
-            .find(|l| l.name == here.name);
-        if let Some(what) = there
-            .and_then(|there| explain(here, there).err())
-            .map(|mismatch| in_words(&mismatch))
-        {
+    for (id, here) in &mine.pools {
+        let there = theirs.pools.iter().find(|(_, l)| l.name == here.name);
+        let Some((their_id, there)) = there else {
+            continue;
+        };
+        let what = match (mine.content(*id), theirs.content(*their_id)) {
+            // Cells need not be alike if both say what is in them.
+            (Some(here), Some(there)) => cube::explain(here, there).err().map(|m| meaning(&m)),
+            _ => explain(here, there).err().map(|m| in_words(&m)),
+        };
+        if let Some(what) = what {
             return Err(Refusal::Layout {
                 node: node(),
                 pool: here.name.clone(),
@@ -374,9 +378,25 @@ pub fn accept(
     })
 }
 
+impl Offer {
+    /// What the bytes of a pool mean, if that is said.
+    pub fn content(&self, pool: PoolId) -> Option<&CubeLayout> {
+        let content = self.contents.iter().find(|(id, _)| *id == pool);
+        content.map(|(_, content)| content)
+    }
+}
+
 fn short(nonce: &Nonce) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = *nonce;
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+fn meaning(mismatch: &CubeMismatch) -> String {
+    let differences = mismatch.differences.iter();
+    let all: Vec<String> = differences
+        .map(|d| format!("{} {} here, {} there", d.field, d.src, d.dst))
+        .collect();
+    all.join("; ")
 }
 
 fn in_words(mismatch: &Mismatch) -> String {

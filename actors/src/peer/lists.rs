@@ -5,15 +5,29 @@
 //! Formats for people (snapshots, JSON) show the numbers.
 
 use crate::peer::message::{Claim, Section};
-use serde::Deserializer;
+use kvroom_kernels::plan::cube::Part as CubePart;
 use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use std::fmt;
+use std::marker::PhantomData;
 
 /// Decodes a list of sections and stops at the first one too many.
 pub(super) fn few_sections<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Section>, D::Error> {
-    struct Few;
-    impl<'de> Visitor<'de> for Few {
-        type Value = Vec<Section>;
+    few(from)
+}
+
+/// Decodes what is carried of each section, and stops likewise. The planes of each are bounded by
+/// themselves.
+pub(super) fn few_parts<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<Option<CubePart>>, D::Error> {
+    few(from)
+}
+
+fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    struct Few<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
+        type Value = Vec<T>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             write!(f, "at most {} sections", Claim::MAX_SECTIONS)
@@ -30,7 +44,7 @@ pub(super) fn few_sections<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Sec
             Ok(sections)
         }
     }
-    from.deserialize_seq(Few)
+    from.deserialize_seq(Few(PhantomData))
 }
 
 pub(super) mod pages {

@@ -21,6 +21,8 @@ use crate::peer::lists;
 use crate::reason::Reason;
 use kvroom_kernels::coverage::Coverage;
 use kvroom_kernels::layout::PoolLayout;
+use kvroom_kernels::layout::cube::CubeLayout;
+use kvroom_kernels::plan::cube::Part as CubePart;
 use serde::{Deserialize, Serialize};
 
 /// Which claim a message is about.
@@ -52,7 +54,7 @@ pub struct AuxRow {
 }
 
 /// What the sender of this claim covers of each section.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Part {
     /// All layers and heads.
     Whole,
@@ -63,6 +65,9 @@ pub enum Part {
         /// One past the last.
         end: u32,
     },
+    /// Of each section these layers and heads of the model, or nothing. Both sides have said what the
+    /// bytes of the section's pool mean; cells need not be alike.
+    Slices(#[serde(deserialize_with = "lists::few_parts")] Vec<Option<CubePart>>),
 }
 
 /// The W3C trace context of the request, carried so that both sides log the same ids.
@@ -191,6 +196,8 @@ pub enum Body {
         pool: PoolId,
         /// Its layout.
         layout: PoolLayout,
+        /// What its bytes mean, if that was said.
+        content: Option<Box<CubeLayout>>,
     },
     /// The pool takes no new claims.
     PoolRetired {

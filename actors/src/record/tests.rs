@@ -8,7 +8,7 @@ use super::{PeerIs, Proofs, message_named};
 use crate::ids::{ClaimNo, Incarnation, LegNo, LifeId, PeerRef, PoolId, RoomKey, Tick};
 use crate::memory::Proof;
 use crate::reason::{Code, Reason};
-use crate::room::event::{JobEnd, LegTerms, SectionShape, Timer};
+use crate::room::event::{JobEnd, LegTerms, SectionShape, SliceShape, Timer};
 use crate::room::{Role, StateName};
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -318,16 +318,26 @@ fn deadline() -> impl Strategy<Value = Option<Duration>> {
 
 fn section() -> impl Strategy<Value = SectionShape> {
     let numbers = (any::<u16>(), any::<[u32; 4]>(), any::<u64>());
-    numbers.prop_map(
-        |(pool, [layer, layer_end, page_tokens, pages], page_bytes)| SectionShape {
+    let slice = (any::<u16>(), any::<[u32; 4]>(), any::<bool>());
+    (numbers, prop::option::of(slice)).prop_map(|(numbers, slice)| {
+        let (pool, [layer, layer_end, page_tokens, pages], page_bytes) = numbers;
+        SectionShape {
             pool: PoolId(pool),
             layer,
             layer_end,
             page_tokens,
             page_bytes,
             pages,
-        },
-    )
+            slice: slice.map(|(section, numbers, row)| SliceShape {
+                section,
+                source_layer: numbers[0],
+                pool_layers: numbers[1],
+                page_tokens: numbers[2],
+                granule: numbers[3],
+                row,
+            }),
+        }
+    })
 }
 
 fn terms() -> impl Strategy<Value = LegTerms> {

@@ -32,16 +32,37 @@ pub struct Chunk {
 pub struct SectionShape {
     /// The local pool of the same name.
     pub pool: PoolId,
-    /// Layers that this sender covers.
+    /// Layers that this sender covers, counted at the destination.
     pub layer: u32,
     /// One past the last layer that this sender covers.
     pub layer_end: u32,
-    /// Tokens in a page, the same on both sides.
+    /// Tokens in a page of the destination.
     pub page_tokens: u32,
-    /// Bytes of a page in one layer.
+    /// Bytes that this sender covers of a page in one layer.
     pub page_bytes: u64,
     /// Pages that the claim lists.
     pub pages: u32,
+    /// How the source differs, if not whole cells are carried; else the two are alike.
+    pub slice: Option<SliceShape>,
+}
+
+/// How the source of a section lies to its destination, where ranks hold different parts of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SliceShape {
+    /// The section's number in the claim: those of which the sender covers nothing are not among the
+    /// terms.
+    pub section: u16,
+    /// The layer of the source rank, from 0, that is [`SectionShape::layer`] at the destination.
+    pub source_layer: u32,
+    /// Layers that the source's *pool* has for each layer of the rank: more than one where planes lie
+    /// apart. 0 if those of one layer are not neighbours: then a chunk must have all layers.
+    pub pool_layers: u32,
+    /// Tokens in a page of the source; it divides those of the destination, or they divide it.
+    pub page_tokens: u32,
+    /// Tokens that are never cut apart; it divides both.
+    pub granule: u32,
+    /// It is a row for each request: one page on both sides, whatever the tokens are.
+    pub row: bool,
 }
 
 /// A claim as a sender room sees it.
@@ -88,14 +109,14 @@ pub enum JobSpec {
         chunk: ChunkNo,
         /// Section of the claim.
         section: u16,
-        /// Layers.
+        /// Layers, counted at the destination.
         layers: Range<u32>,
-        /// First page of the chunk that is wanted.
-        from: u32,
-        /// Where it goes: place in the claim's list.
-        to: u32,
-        /// How many pages.
-        pages: u32,
+        /// Which tokens of the request the pages hold.
+        tokens: Range<u64>,
+        /// Which pages of the chunk are wanted.
+        from: Range<u32>,
+        /// Where they go: places in the claim's list. As many, unless page sizes differ.
+        to: Range<u32>,
     },
     /// The aux row.
     Aux,

@@ -138,7 +138,7 @@ fn show(effect: &Effect<W>) -> String {
         Effect::RefuseClaim { leg, reason } => format!("refuse claim {} {:?}", leg.0, reason.code),
         Effect::Post { leg, job, spec } => {
             let what = match spec {
-                JobSpec::Pages { to, pages, .. } => format!("pages {}..{}", to, to + pages),
+                JobSpec::Pages { to, .. } => format!("pages {}..{}", to.start, to.end),
                 JobSpec::Aux => "aux".into(),
             };
             format!("post job {job} {what} on {}", leg.0)

@@ -52,6 +52,7 @@ pub(crate) fn claim(receivers: u16, rank: u16, skip: u32) -> LegTerms {
             page_tokens: 2,
             page_bytes: 10,
             pages: 4 - skip,
+            slice: None,
         }]),
         aux: true,
         checksum: false,

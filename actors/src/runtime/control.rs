@@ -23,6 +23,7 @@ use crate::reason::Reason;
 use crate::supervisor::actor::Shard;
 use actix::{Addr, ArbiterHandle};
 use kvroom_kernels::layout::PoolLayout;
+use kvroom_kernels::layout::cube::CubeLayout;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -30,6 +31,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
+
+/// What the bytes of a node's pools mean, in the order of the pools' ids.
+pub type Contents = Arc<[Arc<CubeLayout>]>;
 
 /// A peer, as the node knows it.
 #[derive(Clone, Debug)]
@@ -44,6 +48,8 @@ pub struct PeerInfo {
     pub state: watch::Receiver<PeerState>,
     /// How bytes go in the session that there is, or was last.
     pub fabric: watch::Receiver<Option<Fabric>>,
+    /// What its pools hold of the model, in the order of their ids; of those of which it was said.
+    pub contents: watch::Receiver<Contents>,
 }
 
 /// Why there is no session.
@@ -250,6 +256,7 @@ impl State {
         let added = added.map(|p| Body::PoolAdded {
             pool: p.id,
             layout: (**p.pool.layout()).clone(),
+            content: p.pool.content().map(|c| Box::new((**c).clone())),
         });
         let retired = announced.iter().filter(|(id, _)| !there(*id));
         let retired = retired.map(|(pool, _)| Body::PoolRetired { pool: *pool });
@@ -495,11 +502,17 @@ fn add_pool(state: &mut State, pool: Pool) -> Result<PoolId, PoolChangeError> {
     let id = PoolId(state.next_pool);
     state.next_pool += 1;
     let layout = (**pool.layout()).clone();
+    let content = pool.content().map(|c| Box::new((**c).clone()));
     state.node.claims.add_pool(&pool);
     let mut next = (*pools).clone();
     next.pools.push(NamedPool { id, pool });
     state.pools.send_replace(Arc::new(next));
-    tell_peers(state, Body::PoolAdded { pool: id, layout });
+    let added = Body::PoolAdded {
+        pool: id,
+        layout,
+        content,
+    };
+    tell_peers(state, added);
     Ok(id)
 }
 

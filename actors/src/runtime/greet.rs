@@ -575,6 +575,9 @@ async fn offer(
             .iter()
             .map(|p| (p.id, (**p.pool.layout()).clone()))
             .collect(),
+        contents: (pools.pools.iter())
+            .filter_map(|p| Some((p.id, (**p.pool.content()?).clone())))
+            .collect(),
         credit: state.node.limits.claims_per_peer,
         resume: standing.session,
         received: standing.received,
@@ -694,6 +697,7 @@ async fn attach(
         go: decider.then_some(go),
         dialed,
         pools: offer.pools,
+        contents: offer.contents,
         our_window: mine.offer.credit,
         their_window: offer.credit,
         route,

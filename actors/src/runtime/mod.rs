@@ -45,7 +45,7 @@ pub use crate::peer::actor::PeerState;
 pub use address::{Address, AddressError};
 pub use affinity::{Cpus, PinError, Pinning, cpus_of_this_thread};
 pub use config::NodeConfig;
-pub use control::{ConnectError, PeerInfo, PoolChangeError};
+pub use control::{ConnectError, Contents, PeerInfo, PoolChangeError};
 pub use drive::Driver;
 pub use hub::LocalHub;
 pub use listen::ListenError;

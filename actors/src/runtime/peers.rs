@@ -5,7 +5,7 @@
 //! incarnation: an older one would be let in again, as by a node that has just started.
 
 use super::address::Address;
-use super::control::{PeerInfo, State};
+use super::control::{Contents, PeerInfo, State};
 use super::pulse::{Beat, Part};
 use crate::copy::schedule::Class;
 use crate::fabric::tcp::TcpRoute;
@@ -186,8 +186,10 @@ impl State {
         self.node.recorder.know(peer, &theirs.node);
         let (state_tx, state) = watch::channel(PeerState::Down("not yet connected".into()));
         let (fabric_tx, fabric) = watch::channel(None);
+        let (contents_tx, contents) = watch::channel(Contents::default());
         let info = PeerInfo {
             fabric,
+            contents,
             peer,
             name: theirs.node.clone(),
             incarnation: theirs.incarnation,
@@ -199,7 +201,7 @@ impl State {
         let left = Arc::new(AtomicBool::new(false));
         let parted = Arc::clone(&left);
         let addr = PeerActor::start_in_arbiter(arbiter, move |_| {
-            let told = (state_tx, fabric_tx);
+            let told = (state_tx, fabric_tx, contents_tx);
             PeerActor::new(peer, node, name, incarnation, shards, told, parted)
         });
         let (part, beats) = (Part::Session(info.name.clone()), &self.node.beats);

@@ -35,6 +35,7 @@ use crate::memory::Pool;
 use crate::memory::Witness;
 use crate::peer::actor::{Command, Commands, PeerActor};
 use crate::peer::message::Trace;
+use crate::peer::terms::Slices;
 use crate::reason::Reason;
 use crate::record::Scribe;
 use crate::room::actor::{Ear, RoomActor, Said, Tell};
@@ -88,6 +89,8 @@ pub struct Shard {
     when_empty: Vec<oneshot::Sender<()>>,
     /// Where to write for claims of peers that share memory; from a claim's arrival to its end.
     places: HashMap<(PeerRef, ClaimNo), Arc<ShmClaim>>,
+    /// Which parts of cells the claims of peers are for, where it is not whole ones.
+    slices: HashMap<(PeerRef, ClaimNo), Slices>,
     /// Trace contexts that came with claims; from a claim's arrival to its end.
     traces: HashMap<(PeerRef, ClaimNo), Trace>,
     /// Lives that passed their drain deadline, by when they did.
@@ -154,6 +157,7 @@ impl Shard {
             scratch: Vec::new(),
             when_empty: Vec::new(),
             places: HashMap::new(),
+            slices: HashMap::new(),
             traces: HashMap::new(),
             quarantined: BTreeMap::new(),
             late: BTreeSet::new(),
@@ -431,6 +435,9 @@ impl Shard {
             Output::ToPeer { peer, body } => self.command(peer, Command::Say(body)),
             Output::ClaimEnded { peer, number } => {
                 self.places.remove(&(peer, number));
+                if !self.slices.is_empty() {
+                    self.slices.remove(&(peer, number));
+                }
                 if !self.traces.is_empty() {
                     self.traces.remove(&(peer, number));
                 }

@@ -12,6 +12,7 @@ use crate::room::actor::RoomActor;
 use crate::room::{Role, StateName};
 use crate::supervisor::timers::Armed;
 use actix::Addr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -64,18 +65,14 @@ pub type StartReply = oneshot::Sender<Result<(), Box<Refusal>>>;
 /// What a receiver room's claims say, apart from what is different on each leg.
 #[derive(Clone, Debug)]
 pub struct Draft {
-    /// How many receivers the room has.
-    pub receivers: u16,
-    /// Which this is.
-    pub rank: u16,
     /// First token wanted.
     pub skip: u64,
     /// Length of the request.
     pub total: u64,
     /// The pool of each section.
     pub pools: Vec<PoolId>,
-    /// The part of each leg.
-    pub parts: Vec<Part>,
+    /// The claim of each leg.
+    pub legs: Vec<DraftLeg>,
     /// The aux row.
     pub aux: Option<AuxRow>,
     /// Whether checksums are compared.
@@ -84,6 +81,17 @@ pub struct Draft {
     pub trace: Option<Trace>,
     /// Bytes wanted in all.
     pub wanted: u64,
+}
+
+/// What is said to one sender only.
+#[derive(Clone, Debug)]
+pub struct DraftLeg {
+    /// What it covers.
+    pub part: Part,
+    /// How many receivers it has.
+    pub receivers: u16,
+    /// Which of them this is.
+    pub rank: u16,
 }
 
 /// A receiver leg's gate.
@@ -169,6 +177,8 @@ pub(crate) enum AttachedRole {
         draft: Option<Box<Draft>>,
         gates: Vec<Gate>,
         landed: Landed,
+        /// The tokens that its pages hold, if its senders write parts of cells: then sums are by rows.
+        rows_of: Option<Range<u64>>,
     },
 }
 
@@ -233,8 +243,13 @@ impl Attached {
         deadline: Option<Duration>,
         draft: Draft,
     ) -> Self {
-        let gates = draft.parts.iter().map(|_| Gate::None).collect();
+        let gates = draft.legs.iter().map(|_| Gate::None).collect();
         let trace = draft.trace.map(Box::new);
+        let is_sliced = draft
+            .legs
+            .iter()
+            .any(|leg| matches!(leg.part, Part::Slices(_)));
+        let rows_of = is_sliced.then_some(draft.skip..draft.total);
         let landed = Landed {
             wanted: draft.wanted,
             ..Landed::default()
@@ -243,6 +258,7 @@ impl Attached {
             draft: Some(Box::new(draft)),
             gates,
             landed,
+            rows_of,
         };
         Attached {
             shared: RoomPromise::new(shared),

@@ -102,7 +102,7 @@ pub(crate) struct Plane {
 impl Plane {
     pub(crate) fn pages(spec: &JobSpec) -> Vec<u32> {
         match spec {
-            JobSpec::Pages { to, pages, .. } => (*to..to + pages).collect(),
+            JobSpec::Pages { to, .. } => to.clone().collect(),
             JobSpec::Aux => vec![AUX],
         }
     }

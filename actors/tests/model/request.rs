@@ -93,6 +93,7 @@ pub(crate) fn leg_terms(claim: &Claim) -> LegTerms {
             page_tokens: PAGE,
             page_bytes: 64,
             pages: PAGES - skip(usize::from(claim.rank)),
+            slice: None,
         }]),
         aux: true,
         checksum: claim.checksum,

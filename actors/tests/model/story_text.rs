@@ -299,10 +299,11 @@ fn sources_back(before: &World, after: &World, action: &Action) -> Vec<String> {
 
 fn copy(job: &Job) -> String {
     match &job.spec {
-        JobSpec::Pages { to, pages, .. } => {
+        JobSpec::Pages { to, .. } => {
             format!(
-                "the copy of pages {to}..{} of {}",
-                to + pages,
+                "the copy of pages {}..{} of {}",
+                to.start,
+                to.end,
                 claim(job.claim)
             )
         }

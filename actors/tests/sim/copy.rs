@@ -213,23 +213,22 @@ impl World {
         };
         let (view, pages) = (lease.source_view(), lease.arc_pages());
         let layout = Arc::clone(lease.pool().layout());
-        let (section, layers, from, to, count) = match spec {
+        let (section, layers, from, to) = match spec {
             JobSpec::Pages {
                 section,
                 layers,
                 from,
                 to,
-                pages,
                 ..
-            } => (*section, layers.clone(), *from, *to, *pages),
-            JobSpec::Aux => (Rect::AUX, 0..layout.layers, 0, 0, 1),
+            } => (*section, layers.clone(), from.clone(), to.clone()),
+            JobSpec::Aux => (Rect::AUX, 0..layout.layers, 0..1, 0..1),
         };
         let mut cells = Vec::new();
         for layer in layers {
-            cells.extend((0..count).map(|i| Cell {
+            cells.extend(from.clone().zip(to.clone()).map(|(from, to)| Cell {
                 layer,
-                place: to + i,
-                page: pages[(from + i) as usize],
+                place: to,
+                page: pages[from as usize],
             }));
         }
         let sink: Arc<Sink> = Arc::clone(&node.sink);

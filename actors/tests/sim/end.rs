@@ -17,7 +17,7 @@ use kvroom_actors::ids::{ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, 
 use kvroom_actors::limits::Deadlines;
 use kvroom_actors::peer::message::{Body, Claim, Frame};
 use kvroom_actors::peer::session::{Admit, Received, Session, SessionLimits};
-use kvroom_actors::peer::terms::{LocalPool, terms_of};
+use kvroom_actors::peer::terms::{LocalPool, TheirPool, terms_of};
 use kvroom_actors::reason::{Code, Reason};
 use kvroom_actors::supervisor::early::Offer;
 use kvroom_kernels::layout::PoolLayout;
@@ -297,12 +297,19 @@ impl End {
                     self.open.insert(claim.tag.id.number);
                     let terms = terms_of(
                         &claim,
-                        |id| theirs.get(usize::from(id.0)),
+                        |id| {
+                            let layout = theirs.get(usize::from(id.0))?;
+                            Some(TheirPool {
+                                layout,
+                                content: None,
+                            })
+                        },
                         |name| {
                             let at = node.layouts.iter().position(|l| l.name == name)?;
                             Some(LocalPool {
                                 id: PoolId(at as u16),
                                 layout: &node.layouts[at],
+                                content: None,
                             })
                         },
                     );
@@ -314,7 +321,7 @@ impl End {
                         checksum: claim.checksum,
                         deadline_ms: claim.deadline_ms,
                     };
-                    let terms = terms.map(Arc::new);
+                    let terms = terms.map(|served| Arc::new(served.terms));
                     node.inbox.push_back(Inbound::Claim { peer, offer, terms });
                 }
                 Admit::Stale => session.claim_ended(),

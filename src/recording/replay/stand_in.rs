@@ -200,8 +200,8 @@ pub(super) fn effect(effect: &Effect<W>) -> String {
             format!("refuse claim of leg {}: {:?}", leg.0, reason.code)
         }
         Effect::Post { leg, job, spec } => match spec {
-            JobSpec::Pages { pages, .. } => {
-                format!("post job {job} on leg {}: {pages} pages", leg.0)
+            JobSpec::Pages { to, .. } => {
+                format!("post job {job} on leg {}: {} pages", leg.0, to.len())
             }
             JobSpec::Aux => format!("post job {job} on leg {}: the aux row", leg.0),
         },

@@ -4,13 +4,14 @@ use super::Device;
 use super::hands::{Hands, Holds, Way as Path, When};
 use crate::copy::device::{DeviceError, Held, InFlight, Ready};
 use crate::copy::job::{Place, SourceSum};
+use crate::copy::pieces::Pieces;
 use crate::copy::schedule::Work;
 use crate::fabric::shm::Way;
 use crate::fabric::{Fabric, Fact};
 use crate::memory::Ticket;
 use crate::runtime::meter::Meter;
 use kvroom_kernels::layout::PoolLayout;
-use kvroom_kernels::plan::{Piece, Plan};
+use kvroom_kernels::plan::Piece;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ impl DeviceJob {
 /// See the module.
 pub(super) struct Job {
     pub(super) new: DeviceJob,
-    plan: Option<Plan>,
+    plan: Option<Pieces>,
     bytes: u64,
     sum: Option<SourceSum>,
     no_more: bool,
@@ -137,9 +138,8 @@ impl Fate {
 
 impl Job {
     pub(super) fn new(new: DeviceJob) -> Self {
-        let cells = new.place.from.len() as u64 * new.place.layers.len() as u64;
         Job {
-            bytes: cells.saturating_mul(new.layout.page_bytes),
+            bytes: new.place.bytes(&new.layout),
             plan: None,
             sum: new.checksum.then(SourceSum::new),
             no_more: false,
@@ -169,7 +169,7 @@ impl Job {
     ) -> (Stepped, Option<Flying>) {
         match self.try_step(budget, when, hands) {
             Ok((bytes, flying)) => {
-                let left = self.plan.as_ref().map_or(0, Plan::remaining_bytes);
+                let left = self.plan.as_ref().map_or(0, Pieces::remaining_bytes);
                 let over = left == 0 || self.fate.is_failed();
                 (Stepped { bytes, over }, flying)
             }
@@ -356,7 +356,10 @@ impl Job {
 
 impl Work for Job {
     fn remaining(&self) -> u64 {
-        let left = self.plan.as_ref().map_or(self.bytes, Plan::remaining_bytes);
+        let left = self
+            .plan
+            .as_ref()
+            .map_or(self.bytes, Pieces::remaining_bytes);
         left.max(1)
     }
 

@@ -5,7 +5,7 @@
 
 use super::deliver::Incoming;
 use super::life::Closed;
-use super::{Link, PeerActor, PeerState};
+use super::{Announced, Link, PeerActor, PeerState};
 use crate::fabric::PeerRoute;
 use crate::fabric::shm::ShmRoute;
 use crate::fabric::tcp::TcpRoute;
@@ -22,6 +22,8 @@ use actix::{
     ActorFutureExt, AsyncContext, Context, Handler, Message, ResponseActFuture, WrapFuture,
 };
 use kvroom_kernels::layout::PoolLayout;
+use kvroom_kernels::layout::cube::CubeLayout;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -42,6 +44,8 @@ pub(crate) struct Attach {
     /// This node made the connection.
     pub(crate) dialed: bool,
     pub(crate) pools: Vec<(PoolId, PoolLayout)>,
+    /// What is in them, of those of which it was said.
+    pub(crate) contents: Vec<(PoolId, CubeLayout)>,
     pub(crate) our_window: u32,
     pub(crate) their_window: u32,
     pub(crate) route: RouteWish,
@@ -118,10 +122,16 @@ impl PeerActor {
         self.fabric.send_replace(Some(route.fabric()));
         self.parted.store(false, Ordering::Release);
         self.node.stats.add(&self.node.stats.sessions_opened);
+        let mut contents: BTreeMap<_, _> = attach.contents.into_iter().collect();
+        let announced = |(id, layout)| {
+            let content = contents.remove(&id).map(Arc::new);
+            (id, Announced { layout, content })
+        };
+        let pools = attach.pools.into_iter().map(announced).collect();
         self.link = Some(Link {
             session,
             id: attach.session,
-            pools: attach.pools.into_iter().collect(),
+            pools,
             route: route.clone(),
             remote: attach.remote,
             unshared: Vec::new(),
@@ -132,6 +142,7 @@ impl PeerActor {
             reading: None,
             blocked: None,
         });
+        self.tell_contents();
         (route, attach.connection, attach.go, attach.read)
     }
 

@@ -3,11 +3,12 @@
 //! A wire error or a frame that is well formed and wrong is the peer's fault and ends the session;
 //! bytes that were damaged on the way, or are missing, lose the transport only.
 
-use super::{FromPeer, Link, PeerActor};
+use super::{Announced, FromPeer, Link, PeerActor};
+use crate::fabric::PeerRoute;
 use crate::limits::Limits;
 use crate::peer::message::{Body, Claim, ClaimTag};
 use crate::peer::session::{Admit, Received};
-use crate::peer::terms::{LocalPool, terms_of};
+use crate::peer::terms::{LocalPool, Served, TheirPool, terms_of};
 use crate::reason::{Code, Reason};
 use crate::runtime::shared::{NodeShared, Pools};
 use crate::runtime::spin;
@@ -158,19 +159,30 @@ impl PeerActor {
                         return Ok(());
                     }
                 }
-                let terms = terms_of(
+                let served = terms_of(
                     &claim,
-                    |id| link.pools.get(&id),
+                    |id| {
+                        link.pools.get(&id).map(|p| TheirPool {
+                            layout: &p.layout,
+                            content: p.content.as_ref(),
+                        })
+                    },
                     |name| {
                         pools.named(name).map(|p| LocalPool {
                             id: p.id,
                             layout: p.pool.layout(),
+                            content: p.pool.content(),
                         })
                     },
                 );
+                let served = link.can_carry(served);
                 let pages = claim.sections.iter().map(|s| s.pages.len() as u64).sum();
-                let terms = over_limits(&claim, pages, &self.node.limits).map_or(terms, Err);
-                let (terms, shm) = link.shm_claim(&claim, terms);
+                let served = over_limits(&claim, pages, &self.node.limits).map_or(served, Err);
+                let (served, shm) = link.shm_claim(&claim, served);
+                let (terms, slices) = match served {
+                    Ok(Served { terms, slices }) => (Ok(Arc::new(terms)), slices),
+                    Err(reason) => (Err(reason), None),
+                };
                 let (tag, gate, checksum) = (claim.tag, claim.gate, claim.checksum);
                 let deadline_ms = claim.deadline_ms;
                 let trace = claim.trace;
@@ -186,20 +198,28 @@ impl PeerActor {
                     tag,
                     FromPeer::Claim {
                         offer,
-                        terms: terms.map(Arc::new),
+                        terms,
+                        slices,
                         shm,
                         trace,
                     },
                 );
             }
-            Body::PoolAdded { pool, layout } => {
+            Body::PoolAdded {
+                pool,
+                layout,
+                content,
+            } => {
                 link.map_pool(pool, &layout);
-                link.pools.insert(pool, layout);
+                let content = content.map(|content| Arc::new(*content));
+                link.pools.insert(pool, Announced { layout, content });
+                self.tell_contents();
             }
             Body::PoolRetired { pool } => {
                 // Claims that are there keep the mapping.
                 link.remote.remove(&pool);
                 link.pools.remove(&pool);
+                self.tell_contents();
             }
             Body::Bye { drained } => {
                 let text = format!("node {:?} said goodbye (drained: {drained})", self.name);
@@ -231,6 +251,19 @@ impl PeerActor {
 }
 
 impl Link {
+    /// Parts of cells do not go over sockets yet.
+    fn can_carry(&self, served: Result<Served, Reason>) -> Result<Served, Reason> {
+        let served = served?;
+        match self.route {
+            PeerRoute::Tcp(_) if served.slices.is_some() => Err(Reason::new(
+                Code::LayoutMismatch,
+                "parts of cells (ranks that hold different heads) go between nodes of one host only; this \
+                 session goes over tcp",
+            )),
+            _ => Ok(served),
+        }
+    }
+
     fn can_resume(&self) -> bool {
         self.transport.as_ref().is_some_and(|t| t.is_socket())
     }

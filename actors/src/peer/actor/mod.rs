@@ -25,9 +25,11 @@ use crate::fabric::{Fabric, PeerRoute};
 use crate::ids::{ClaimNo, Incarnation, LegNo, LifeId, PeerRef, PoolId, RoomId};
 use crate::memory::Target;
 use crate::peer::hello::SessionId;
+use crate::peer::terms::Slices;
 use crate::reason::Reason;
 use crate::record::{PeerIs, Scribe};
 use crate::room::event::LegTerms;
+use crate::runtime::control::Contents;
 use crate::runtime::link::RemotePools;
 use crate::runtime::meter::Meter;
 use crate::runtime::pulse::Beat;
@@ -37,6 +39,7 @@ use crate::supervisor::actor::{SessionAnswers, SessionSays, Shard};
 use crate::supervisor::early::Offer;
 use actix::{Actor, Addr, Context, Handler, Message};
 use kvroom_kernels::layout::PoolLayout;
+use kvroom_kernels::layout::cube::CubeLayout;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -92,6 +95,8 @@ pub(crate) enum FromPeer {
     Claim {
         offer: Offer,
         terms: Result<Arc<LegTerms>, Reason>,
+        /// Which parts of cells are carried, if not all of them.
+        slices: Option<Slices>,
         /// Where to write, if the peer shares memory.
         shm: Option<Arc<ShmClaim>>,
         /// Of the request that it is for.
@@ -112,11 +117,18 @@ pub enum PeerState {
     Down(String),
 }
 
-/// Who hears of a peer's state, and of its fabric.
+/// Who hears of a peer's state, of its fabric, and of what its pools hold.
 pub(crate) type Told = (
     tokio::sync::watch::Sender<PeerState>,
     tokio::sync::watch::Sender<Option<Fabric>>,
+    tokio::sync::watch::Sender<Contents>,
 );
+
+/// A pool of the peer, as it was announced.
+struct Announced {
+    layout: PoolLayout,
+    content: Option<Arc<CubeLayout>>,
+}
 
 /// See the module.
 pub(crate) struct PeerActor {
@@ -150,6 +162,8 @@ pub(crate) struct PeerActor {
     meter: Arc<Meter>,
     /// Told how bytes go in a new session.
     fabric: tokio::sync::watch::Sender<Option<Fabric>>,
+    /// Told what the peer's pools hold of the model.
+    contents: tokio::sync::watch::Sender<Contents>,
     /// The peer ended the last session on purpose: this node does not connect to it by itself.
     parted: Arc<AtomicBool>,
     scribe: Scribe,
@@ -159,7 +173,7 @@ pub(crate) struct PeerActor {
 struct Link {
     session: Session,
     id: SessionId,
-    pools: BTreeMap<PoolId, PoolLayout>,
+    pools: BTreeMap<PoolId, Announced>,
     route: PeerRoute,
     /// Pools of a peer that shares memory, mapped here.
     remote: RemotePools,
@@ -206,7 +220,7 @@ impl PeerActor {
         name: String,
         incarnation: Incarnation,
         shards: Vec<Addr<Shard>>,
-        (watch, fabric): Told,
+        (watch, fabric, contents): Told,
         parted: Arc<AtomicBool>,
     ) -> Self {
         PeerActor {
@@ -231,6 +245,7 @@ impl PeerActor {
             spare: Vec::new(),
             watch,
             fabric,
+            contents,
             parted,
         }
     }
@@ -246,6 +261,13 @@ impl PeerActor {
         let now = state.clone();
         let before = self.watch.send_replace(state);
         self.meter.state(&before, &now);
+    }
+
+    /// Whoever wants to know hears what the peer's pools hold.
+    fn tell_contents(&self) {
+        let pools = self.link.iter().flat_map(|link| link.pools.values());
+        let contents = pools.filter_map(|pool| pool.content.clone()).collect();
+        self.contents.send_replace(contents);
     }
 
     /// Keeps an answer for a shard until the end of this turn.

@@ -202,7 +202,7 @@ impl Link {
         let aux = claim.aux.as_ref().map(|aux| aux.pool);
         for pool in claim.sections.iter().map(|s| s.pool).chain(aux) {
             if !self.remote.contains_key(&pool)
-                && let Some(layout) = self.pools.get(&pool).cloned()
+                && let Some(layout) = self.pools.get(&pool).map(|p| p.layout.clone())
             {
                 self.map_pool(pool, &layout);
             }

@@ -117,6 +117,7 @@ fn offer(setup: u8, n: u64) -> Offer {
     };
     Offer {
         pools: vec![(PoolId(0), layout)],
+        contents: Vec::new(),
         credit: 8,
         resume: (setup & 16 != 0).then_some(resume),
         received: n,

@@ -5,11 +5,16 @@ use crate::fuzzing::Feed;
 use crate::ids::{ClaimId, ClaimNo, Incarnation, PoolId, RoomKey};
 use crate::peer::message::{AuxRow, Body, Claim, ClaimTag, Frame, Part, Section};
 use crate::peer::session::{Admit, Received, Session, SessionLimits};
-use crate::peer::terms::{LocalPool, terms_of};
+use crate::peer::terms::{LocalPool, TheirPool, terms_of};
 use crate::peer::wire;
 use crate::reason::{Code, Reason};
 use kvroom_kernels::coverage::Coverage;
+use kvroom_kernels::layout::cube::{
+    CubeKind, CubeLayout, DimOrder, Dtype, Plane as CubePlane, Share, Span,
+};
 use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};
+use kvroom_kernels::plan::cube::Part as CubePart;
+use std::sync::Arc;
 
 const ME: Incarnation = Incarnation {
     started_ns: 1,
@@ -322,6 +327,7 @@ fn body(kind: u8, feed: &mut Feed<'_>) -> Option<Body> {
         13 => Body::PoolAdded {
             pool: PoolId(feed.u16()),
             layout: layout("kv", PoolKind::Kv),
+            content: None,
         },
         14 => Body::PoolRetired {
             pool: PoolId(feed.u16()),
@@ -352,6 +358,18 @@ fn claim(tag: ClaimTag, feed: &mut Feed<'_>) -> Claim {
             first: u32::from(feed.byte()),
             end: feed.u32(),
         },
+        1 => Part::Slices(
+            (0..how & 3)
+                .map(|_| {
+                    let [first, end, head, head_end] = [(); 4].map(|()| u32::from(feed.byte() % 6));
+                    let heads = Span::new(head, head_end);
+                    (first != 5).then(|| CubePart {
+                        layers: Span::new(first, end),
+                        heads: vec![heads; 2],
+                    })
+                })
+                .collect(),
+        ),
         _ => Part::Whole,
     };
     let (skip, total) = match how >> 4 & 3 {
@@ -389,6 +407,26 @@ fn layout(name: &str, kind: PoolKind) -> PoolLayout {
     }
 }
 
+/// 3 layers of 4, and `held` of 4 heads of two planes: pages of 4 tokens, 2 bytes a head.
+fn content(first: u32, held: u32) -> Arc<CubeLayout> {
+    let plane = CubePlane {
+        heads: Share::part(4, first, held),
+        channels: 1,
+        dtype: Dtype::fp8_e4m3(),
+    };
+    Arc::new(CubeLayout {
+        name: "cube".into(),
+        kind: CubeKind::Kv,
+        layers: Share::part(4, 0, 3),
+        planes: vec![plane; 2],
+        page_tokens: 4,
+        granule: 1,
+        pages: 8,
+        page_gap: 0,
+        order: DimOrder::NHD,
+    })
+}
+
 /// Whether a claim can be served; what can be, names only what there is.
 fn serve(claim: &Claim) {
     let (kv, aux) = (layout("kv", PoolKind::Kv), layout("aux", PoolKind::Aux));
@@ -396,23 +434,48 @@ fn serve(claim: &Claim) {
         layers: 4,
         ..kv.clone()
     };
-    let remote = |pool: PoolId| match pool.0 {
-        0 => Some(&kv),
-        1 => Some(&aux),
-        2 => Some(&other),
-        _ => None,
+    let (src, dst) = (content(0, 3), content(1, 2));
+    let (src_cells, dst_cells) = (src.pool_layout().unwrap(), dst.pool_layout().unwrap());
+    let remote = |pool: PoolId| {
+        let (layout, content) = match pool.0 {
+            0 => (&kv, None),
+            1 => (&aux, None),
+            2 => (&other, None),
+            3 => (&dst_cells, Some(&dst)),
+            _ => return None,
+        };
+        Some(TheirPool { layout, content })
     };
     let local = |name: &str| {
-        let layout = [&kv, &aux].into_iter().find(|l| l.name == name)?;
+        let (layout, content) = match name {
+            "kv" => (&kv, None),
+            "aux" => (&aux, None),
+            "cube" => (&src_cells, Some(&src)),
+            _ => return None,
+        };
         Some(LocalPool {
             id: PoolId(0),
             layout,
+            content,
         })
     };
     match terms_of(claim, remote, local) {
-        Ok(terms) => {
-            assert_eq!(terms.sections.len(), claim.sections.len());
-            for (shape, section) in terms.sections.iter().zip(&claim.sections) {
+        Ok(served) => {
+            let terms = &served.terms;
+            if let Some(slices) = &served.slices {
+                assert_eq!(slices.len(), claim.sections.len());
+                for slice in slices.iter().flatten() {
+                    let common = CubePart::common(&src, &dst);
+                    assert!(common.holds(&slice.part) && !slice.part.is_empty());
+                }
+                let carried = slices.iter().flatten().count();
+                assert_eq!(terms.sections.len(), carried);
+            } else {
+                assert_eq!(terms.sections.len(), claim.sections.len());
+            }
+            for (i, shape) in terms.sections.iter().enumerate() {
+                let at = shape.slice.map_or(i, |slice| usize::from(slice.section));
+                let section = &claim.sections[at];
                 assert!(shape.layer < shape.layer_end && shape.layer_end <= kv.layers);
                 assert_eq!(shape.pages as usize, section.pages.len());
                 assert!(section.pages.iter().all(|page| *page < kv.pages));

@@ -41,6 +41,7 @@ fn offer() -> Offer {
     };
     Offer {
         pools: vec![(PoolId(0), layout)],
+        contents: Vec::new(),
         credit: 8,
         resume: None,
         received: 0,

@@ -43,6 +43,7 @@ fn node(name: &str, n: u64) -> Node {
         },
         offer: Offer {
             pools: vec![(PoolId(0), layout("kv"))],
+            contents: Vec::new(),
             credit: 8,
             resume: None,
             received: 0,

@@ -8,6 +8,7 @@ use crate::peer::hello::{Hello, Link, MAX_NAME, MAX_POOLS, MAX_SOCKET, Offer};
 use crate::peer::message::{Body, Claim, Part};
 use crate::reason::Reason;
 use kvroom_kernels::coverage::Coverage;
+use kvroom_kernels::layout::cube::CubeLayout;
 use kvroom_kernels::layout::{PoolKind, PoolLayout};
 
 /// Checks the bounds of a decoded body.
@@ -32,7 +33,12 @@ pub fn check(body: &Body, bounds: &Bounds) -> Result<(), WireError> {
         | Body::Failed { reason, .. }
         | Body::Abort { reason, .. }
         | Body::GaveUp { reason } => check_reason(reason),
-        Body::PoolAdded { layout, .. } => check_layout(layout),
+        Body::PoolAdded {
+            layout, content, ..
+        } => check_layout(layout).and_then(|()| match content {
+            Some(content) => check_content(content, layout),
+            None => Ok(()),
+        }),
         Body::Credit { claims: 0 } => Err("no claims in it".into()),
         Body::Credit { .. }
         | Body::Bound { .. }
@@ -78,6 +84,20 @@ pub(super) fn check_offer(offer: &Offer) -> Result<(), String> {
             return Err(format!("pool {} (id {}) listed twice", layout.name, id.0));
         }
     }
+    let contents = &offer.contents;
+    if contents.len() > MAX_POOLS {
+        let n = contents.len();
+        return Err(format!("contents of {n} pools (at most {MAX_POOLS})"));
+    }
+    for (n, (id, content)) in contents.iter().enumerate() {
+        let Some((_, layout)) = pools.iter().find(|(pool, _)| pool == id) else {
+            return Err(format!("a content of pool {}, which is not listed", id.0));
+        };
+        if contents[..n].iter().any(|(other, _)| other == id) {
+            return Err(format!("two contents of pool {}", id.0));
+        }
+        check_content(content, layout)?;
+    }
     Ok(())
 }
 
@@ -111,7 +131,14 @@ pub fn claim_bytes(claim: &Claim) -> usize {
 }
 
 fn sections_bytes(claim: &Claim) -> usize {
-    claim.sections.iter().map(|s| 10 + 4 * s.pages.len()).sum()
+    let pages: usize = claim.sections.iter().map(|s| 10 + 4 * s.pages.len()).sum();
+    let parts: usize = match &claim.part {
+        Part::Slices(parts) => (parts.iter().flatten())
+            .map(|part| 16 + 10 * part.heads.len())
+            .sum(),
+        Part::Whole | Part::Layers { .. } => 0,
+    };
+    pages + parts
 }
 
 fn number(number: ClaimNo) -> Result<(), String> {
@@ -149,6 +176,12 @@ fn check_claim(claim: &Claim, bounds: &Bounds) -> Result<(), String> {
     {
         return Err(format!("no layers in {first}..{end}"));
     }
+    if let Part::Slices(parts) = &claim.part {
+        let (parts, sections) = (parts.len(), claim.sections.len());
+        if parts != sections {
+            return Err(format!("{parts} parts for {sections} sections"));
+        }
+    }
     if claim.sections.len() > Claim::MAX_SECTIONS {
         let n = claim.sections.len();
         return Err(format!("{n} sections (at most {})", Claim::MAX_SECTIONS));
@@ -177,6 +210,20 @@ fn check_reason(reason: &Reason) -> Result<(), String> {
 /// The one place for `Coverage::validate()`: a decoded set must be canonical before it is used.
 fn check_coverage(coverage: &Coverage) -> Result<(), String> {
     coverage.validate().map_err(|error| error.to_string())
+}
+
+/// A content is one that a pool can have, and says of the very cells that the layout names.
+fn check_content(content: &CubeLayout, layout: &PoolLayout) -> Result<(), String> {
+    content.validate().map_err(|error| error.to_string())?;
+    match content.pool_layout() {
+        Some(cells) if cells == *layout => Ok(()),
+        _ => {
+            let name = &layout.name;
+            Err(format!(
+                "the content of pool {name} does not give its cells"
+            ))
+        }
+    }
 }
 
 fn check_layout(layout: &PoolLayout) -> Result<(), String> {

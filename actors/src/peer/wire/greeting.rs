@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 /// Longest message of a greeting before the peer is proven, and of a verdict: 1 KiB.
 pub const STRANGER_BYTES: usize = 1 << 10;
-/// Longest offer: 16 KiB, which hold [`crate::peer::hello::MAX_POOLS`] pools with long names.
-pub const OFFER_BYTES: usize = 16 << 10;
+/// Longest offer: 64 KiB, which hold [`crate::peer::hello::MAX_POOLS`] pools with long names, and what
+/// is in them.
+pub const OFFER_BYTES: usize = 64 << 10;
 /// Longest text of a refusal in bytes.
 pub const MAX_REFUSAL: usize = 512;
 

@@ -164,6 +164,7 @@ fn read_terms(w: &Words, marks: u8) -> LegTerms {
         page_tokens: high(w[7]),
         page_bytes: w[9],
         pages: low(w[10]),
+        slice: None,
     };
     let sections = (marks & HAS_SECTION != 0).then_some(section);
     LegTerms {

@@ -103,7 +103,7 @@ fn bind(w: &mut Words, leg: LegNo, terms: &LegTerms) -> Option<(u8, u8)> {
     let mut marks = 0;
     match &*terms.sections {
         [] => {}
-        [section] => {
+        [section] if section.slice.is_none() => {
             marks |= HAS_SECTION;
             w[7] = two(u32::from(section.pool.0), section.page_tokens);
             w[8] = two(section.layer, section.layer_end);

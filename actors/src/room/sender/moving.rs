@@ -372,7 +372,9 @@ impl Moving {
                 ),
             ));
         }
-        let jobs = state.jobs_for(chunk);
+        let jobs = state
+            .jobs_for(chunk)
+            .map_err(|why| end(Code::BadChunk, why))?;
         let place = place(chunk);
         for (spec, bytes) in &jobs {
             let job = self.next_job;

@@ -20,9 +20,10 @@ fn posts(effects: &[Effect<W>]) -> Vec<(LegNo, u32, JobSpec)> {
 /// Where jobs of pages go: (leg, first page of the chunk, first page of the claim, how many).
 fn places(effects: &[Effect<W>]) -> Vec<(u16, u32, u32, u32)> {
     let place = |(leg, _, spec): (LegNo, u32, JobSpec)| match spec {
-        JobSpec::Pages {
-            from, to, pages, ..
-        } => Some((leg.0, from, to, pages)),
+        JobSpec::Pages { from, to, .. } => {
+            assert_eq!(from.len(), to.len());
+            Some((leg.0, from.start, to.start, to.len() as u32))
+        }
         JobSpec::Aux => None,
     };
     posts(effects).into_iter().filter_map(place).collect()

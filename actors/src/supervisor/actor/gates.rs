@@ -4,14 +4,17 @@
 use super::{Bell, Shard};
 use crate::fabric::{Fabric, PeerRoute};
 use crate::ids::{ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, RoomKey};
-use crate::memory::{GateLanded, Lease, Target, Withdrawn, Witness};
+use crate::memory::{GateLanded, Lease, Pool, Target, Withdrawn, Witness};
 use crate::peer::actor::{Command, OpenRequest};
 use crate::peer::message::{Claim, ClaimTag, Part, Section};
-use crate::reason::Reason;
+use crate::reason::{Code, Reason};
 use crate::record::GateIs;
-use crate::supervisor::attached::{AttachedRole, Gate};
+use crate::slice::TargetSlice;
+use crate::supervisor::attached::{AttachedRole, Draft, Gate};
 use crate::supervisor::custody::Held;
 use crate::supervisor::io::Input;
+use kvroom_kernels::plan::cube::Part as CubePart;
+use std::ops::Range;
 use std::sync::Arc;
 
 impl Shard {
@@ -28,13 +31,33 @@ impl Shard {
         let mut sections = Vec::new();
         let mut targets = Vec::new();
         let mut aux_target = None;
+        let mut cannot = None;
+        let AttachedRole::Receiver { draft, .. } = &l.attached().role else {
+            return;
+        };
+        let of_leg = |draft: &Draft| {
+            let said = draft.legs.get(usize::from(leg.0))?.clone();
+            Some((said, draft.skip..draft.total))
+        };
+        let Some((said, tokens)) = draft.as_deref().and_then(of_leg) else {
+            return;
+        };
         for (held, lent) in l.leases_mut() {
             let Lease::Write(lease) = &mut lent.lease else {
                 continue;
             };
             match held {
-                Held::Section(_) => {
-                    targets.push(lease.target_section());
+                Held::Section(i) => {
+                    let slice = allowed(&said.part, i, lease.pool(), &tokens);
+                    let target = lease.target_section();
+                    targets.push(match slice {
+                        Ok(Some(slice)) => target.only(Arc::new(slice)),
+                        Ok(None) => target,
+                        Err(why) => {
+                            cannot = Some(Reason::new(Code::LayoutMismatch, why));
+                            target
+                        }
+                    });
                     sections.push(lease.pages().to_vec());
                 }
                 Held::Aux => aux_target = Some(lease.target_section()),
@@ -57,13 +80,9 @@ impl Shard {
         };
         let claim = Box::new(Claim {
             tag,
-            receivers: draft.receivers,
-            rank: draft.rank,
-            part: draft
-                .parts
-                .get(usize::from(leg.0))
-                .copied()
-                .unwrap_or(Part::Whole),
+            receivers: said.receivers,
+            rank: said.rank,
+            part: said.part,
             sections: draft
                 .pools
                 .iter()
@@ -80,12 +99,12 @@ impl Shard {
             checksum: draft.checksum,
             trace: draft.trace,
         });
-        if usize::from(leg.0) + 1 == draft.parts.len() {
+        if usize::from(leg.0) + 1 == draft.legs.len() {
             *kept = None;
         }
         let aux_target = aux_target.filter(|_| leg.0 == 0);
         let layers = match claim.part {
-            Part::Whole => 0..u32::MAX,
+            Part::Whole | Part::Slices(_) => 0..u32::MAX,
             Part::Layers { first, end } => first..end,
         };
         let bell = Arc::new(Bell { inbox, life, leg });
@@ -96,10 +115,11 @@ impl Shard {
             claim,
             target,
         };
-        if known {
-            self.command(peer, Command::Open(Box::new(request)));
-        } else {
-            let reason = Reason::new(crate::reason::Code::PeerLost, "the peer is not connected");
+        if !known {
+            let lost = Reason::new(Code::PeerLost, "the peer is not connected");
+            cannot.get_or_insert(lost);
+        }
+        if let Some(reason) = cannot {
             let witness = Witness::NeverSubmitted(Withdrawn::unnumbered());
             drop(request);
             self.follow_up.push_back(Input::ClaimNotOpened {
@@ -108,6 +128,8 @@ impl Shard {
                 reason,
                 witness,
             });
+        } else {
+            self.command(peer, Command::Open(Box::new(request)));
         }
     }
 
@@ -208,4 +230,27 @@ impl Shard {
         };
         Some((attached.key, gate))
     }
+}
+
+/// What the sender of a leg may write of a section, if it is not whole cells: the part that it covers, or
+/// nothing. An error names a pool that does not say what its bytes mean.
+fn allowed(
+    part: &Part,
+    section: u16,
+    pool: &Pool,
+    tokens: &Range<u64>,
+) -> Result<Option<TargetSlice>, String> {
+    let Part::Slices(parts) = part else {
+        return Ok(None);
+    };
+    let Some(content) = pool.content() else {
+        let name = &pool.layout().name;
+        return Err(format!("pool {name:?} does not say what its bytes mean"));
+    };
+    let part = parts.get(usize::from(section)).cloned().flatten();
+    Ok(Some(TargetSlice {
+        part: part.unwrap_or_else(|| CubePart::nothing(content.planes.len())),
+        dst: Arc::clone(content),
+        tokens: tokens.clone(),
+    }))
 }

@@ -16,10 +16,12 @@ use crate::memory::{JobBack, JobId, Lease, Target, Ticket, TicketSink, Withdrawn
 use crate::peer::message::Body;
 use crate::room::event::{JobEnd, JobSpec};
 use crate::runtime::queue;
+use crate::slice::{Slice, TargetSlice};
 use crate::supervisor::attached::{AttachedRole, Gate, RealInput};
 use crate::supervisor::custody::Held;
 use crate::supervisor::io::Input;
 use kvroom_kernels::coverage::Rect;
+use kvroom_kernels::plan::cube::Part as CubePart;
 use std::sync::Arc;
 
 /// How a job's bytes go.
@@ -136,17 +138,27 @@ impl Shard {
             JobSpec::Pages {
                 section,
                 layers,
+                tokens,
                 from,
                 to,
-                pages: n,
                 ..
             } => Place {
                 section: *section,
                 layers: layers.clone(),
                 pages,
-                from: *from as usize..(*from + *n) as usize,
-                to: *to as usize..(*to + *n) as usize,
-                slice: None,
+                from: from.start as usize..from.end as usize,
+                to: to.start as usize..to.end as usize,
+                slice: match self.slices.get(&(peer, number)) {
+                    None => None,
+                    Some(slices) => {
+                        let of = slices.get(usize::from(*section))?.as_ref()?;
+                        let tokens = tokens.clone();
+                        Some(Arc::new(Slice {
+                            tokens,
+                            ..of.clone()
+                        }))
+                    }
+                },
             },
             JobSpec::Aux => Place {
                 section: Rect::AUX,
@@ -175,8 +187,7 @@ impl Shard {
         {
             devices.push(device.clone());
         }
-        let cells = place.from.len() as u64 * place.layers.len() as u64;
-        let bytes = cells.saturating_mul(layout.page_bytes);
+        let bytes = place.bytes(&layout);
         l.attached_mut().moved_on(id.leg).posted += bytes;
         let copies = matches!(road, Road::Copy(_)) && lane.is_none();
         let here = copies && self.small.takes(bytes, checksum);
@@ -328,6 +339,10 @@ impl Shard {
         let Some(l) = self.core.life_mut(life) else {
             return;
         };
+        let rows_of = match &l.attached().role {
+            AttachedRole::Receiver { rows_of, .. } => rows_of.clone(),
+            AttachedRole::Sender { .. } => None,
+        };
         let mut sections = Vec::new();
         for (held, lent) in l.leases_mut() {
             let Lease::Write(lease) = &mut lent.lease else {
@@ -338,11 +353,20 @@ impl Shard {
                 Held::Aux => Rect::AUX,
                 Held::Chunk(_) => continue,
             };
+            let slice = match (&rows_of, lease.pool().content(), held) {
+                (Some(tokens), Some(content), Held::Section(_)) => Some(TargetSlice {
+                    part: CubePart::common(content, content),
+                    dst: Arc::clone(content),
+                    tokens: tokens.clone(),
+                }),
+                _ => None,
+            };
             let (view, pages) = (lease.sum_view(), lease.arc_pages());
             sections.push(SumSection {
                 section,
                 view,
                 pages,
+                slice,
             });
         }
         let inbox = self.inbox.clone();

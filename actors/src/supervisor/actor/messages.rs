@@ -130,11 +130,15 @@ impl Handler<PeerSays> for Shard {
                 FromPeer::Claim {
                     offer,
                     terms,
+                    slices,
                     shm,
                     trace,
                 } => {
                     if let Some(shm) = shm {
                         self.places.insert((peer, offer.tag.id.number), shm);
+                    }
+                    if let Some(slices) = slices {
+                        self.slices.insert((peer, offer.tag.id.number), slices);
                     }
                     if let Some(trace) = trace {
                         self.traces.insert((peer, offer.tag.id.number), trace);
@@ -232,6 +236,8 @@ impl Handler<PeerGone> for Shard {
         // Claims that waited for their room went without a word.
         let core = &self.core;
         self.places
+            .retain(|(peer, number), _| *peer != gone.peer || core.serves(*peer, *number));
+        self.slices
             .retain(|(peer, number), _| *peer != gone.peer || core.serves(*peer, *number));
         self.traces
             .retain(|(peer, number), _| *peer != gone.peer || core.serves(*peer, *number));

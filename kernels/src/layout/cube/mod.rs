@@ -44,11 +44,14 @@
 //! [`PoolLayout`](super::PoolLayout), see [`CubeLayout::pool_layout`].
 
 mod explain;
+mod few;
 mod fingerprint;
 mod map;
 mod order;
 mod share;
 mod validate;
+
+pub(crate) use few::few_planes;
 
 pub use explain::{CubeDifference, CubeMismatch, explain, explain_sets};
 pub use map::PlaneMap;
@@ -169,6 +172,7 @@ pub struct CubeLayout {
     /// Layers of the model *that have such data*, and which of them this rank's stage holds.
     pub layers: Share,
     /// The planes, in the order in which they lie; 1 to [`CubeLayout::MAX_PLANES`].
+    #[serde(deserialize_with = "few_planes")]
     pub planes: Vec<Plane>,
     /// Tokens in one page; at least 1, and a multiple of `granule`.
     pub page_tokens: u32,

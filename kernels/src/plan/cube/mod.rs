@@ -35,13 +35,17 @@ mod cut;
 mod error;
 mod grid;
 mod nest;
+mod rows;
 mod table;
+mod tiling;
 
 pub use error::CubePlanError;
 pub use grid::{Grid, GridSide};
+pub use rows::{Row, RowName, Rows};
+pub use tiling::{TilingError, tiles};
 
 use super::Piece;
-use crate::layout::cube::{CubeLayout, Span};
+use crate::layout::cube::{CubeLayout, Span, few_planes};
 use cursor::Cursor;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -54,6 +58,7 @@ pub struct Part {
     /// The layers.
     pub layers: Span,
     /// The heads of each plane; none of a plane if the range is empty.
+    #[serde(deserialize_with = "few_planes")]
     pub heads: Vec<Span>,
 }
 
@@ -68,6 +73,41 @@ impl Part {
                 .map(|(a, b)| a.heads.span().meet(b.heads.span()))
                 .collect(),
         }
+    }
+
+    /// No layers, and no heads of any of so many planes.
+    #[must_use]
+    pub fn nothing(planes: usize) -> Part {
+        Part {
+            layers: Span::new(0, 0),
+            heads: vec![Span::new(0, 0); planes],
+        }
+    }
+
+    /// Whether there are no layers in it, or no heads of any plane.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.layers.is_empty() || self.heads.iter().all(|heads| heads.is_empty())
+    }
+
+    /// Whether all of `other` is in it.
+    #[must_use]
+    pub fn holds(&self, other: &Part) -> bool {
+        let mut planes = self.heads.iter().zip(&other.heads);
+        self.layers.holds(other.layers)
+            && self.heads.len() == other.heads.len()
+            && planes.all(|(mine, theirs)| mine.holds(*theirs))
+    }
+
+    /// Bytes that it has in one layer of one granule of a pool with such planes; `u64::MAX` if they are
+    /// more.
+    #[must_use]
+    pub fn granule_bytes(&self, layout: &CubeLayout) -> u64 {
+        let planes = self.heads.iter().zip(&layout.planes);
+        planes.fold(0, |sum, (heads, plane)| {
+            let row = plane.row_bytes(layout.granule).unwrap_or(0);
+            sum.saturating_add(row.saturating_mul(u64::from(heads.len())))
+        })
     }
 
     /// The same heads of fewer layers: what there is to send once the layers `done` are computed.

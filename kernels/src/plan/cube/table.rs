@@ -158,7 +158,7 @@ impl Table {
 }
 
 /// A validated layout's maps.
-fn maps(end: End, layout: &CubeLayout) -> Result<Vec<PlaneMap>, CubePlanError> {
+pub(super) fn maps(end: End, layout: &CubeLayout) -> Result<Vec<PlaneMap>, CubePlanError> {
     layout
         .validate()
         .map_err(|error| CubePlanError::Layout { end, error })?;
@@ -166,7 +166,7 @@ fn maps(end: End, layout: &CubeLayout) -> Result<Vec<PlaneMap>, CubePlanError> {
 }
 
 /// Whether one end holds the part.
-fn within(end: End, layout: &CubeLayout, part: &Part) -> Result<(), CubePlanError> {
+pub(super) fn within(end: End, layout: &CubeLayout, part: &Part) -> Result<(), CubePlanError> {
     let (asked, held) = (part.layers, layout.layers.span());
     if !held.holds(asked) {
         return Err(CubePlanError::Layers { end, asked, held });
@@ -191,7 +191,7 @@ fn within(end: End, layout: &CubeLayout, part: &Part) -> Result<(), CubePlanErro
 }
 
 /// The tokens as granules of the request; for row pools, those of the rows.
-fn granules(
+pub(super) fn granules(
     layout: &CubeLayout,
     from: &PageList,
     to: &PageList,
@@ -229,7 +229,7 @@ fn not_empty(range: Range<u64>) -> Result<Range<u64>, CubePlanError> {
 }
 
 /// Whether a list names pages of the pool, and as many as hold the granules.
-fn pages(
+pub(super) fn pages(
     end: End,
     layout: &CubeLayout,
     pages: &PageList,

@@ -3,7 +3,9 @@
 use crate::ids::{ClaimId, ClaimNo, Incarnation, PoolId, RoomKey};
 use crate::peer::message::*;
 use crate::reason::{Code, Reason};
+use kvroom_kernels::layout::cube::{CubeLayout, Span};
 use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};
+use kvroom_kernels::plan::cube::Part as CubePart;
 use proptest::prelude::*;
 
 fn incarnation() -> impl Strategy<Value = Incarnation> {
@@ -70,13 +72,21 @@ fn sections() -> impl Strategy<Value = Vec<Section>> {
     prop::collection::vec(section, 0..5)
 }
 
+fn slice() -> impl Strategy<Value = CubePart> {
+    let span = || any::<(u32, u32)>().prop_map(|(start, end)| Span { start, end });
+    let heads = prop::collection::vec(span(), 0..=CubeLayout::MAX_PLANES);
+    (span(), heads).prop_map(|(layers, heads)| CubePart { layers, heads })
+}
+
 fn claim() -> impl Strategy<Value = Claim> {
     let part = prop_oneof![
         Just(Part::Whole),
         (0..99u32, 1..99u32).prop_map(|(first, n)| Part::Layers {
             first,
             end: first + n
-        })
+        }),
+        // As many as there are sections, below.
+        prop::collection::vec(prop::option::of(slice()), 0..5).prop_map(Part::Slices)
     ];
     let rest = (
         any::<(u32, u32, bool)>(),
@@ -102,6 +112,13 @@ fn claim() -> impl Strategy<Value = Claim> {
                 (x, y),
                 ((gate, deadline_ms, checksum), aux, trace),
             )| {
+                let part = match part {
+                    Part::Slices(mut parts) => {
+                        parts.resize(sections.len(), None);
+                        Part::Slices(parts)
+                    }
+                    part => part,
+                };
                 Claim {
                     tag,
                     receivers,
@@ -139,7 +156,7 @@ fn body() -> impl Strategy<Value = Body> {
         1 => tag().prop_map(|tag| Body::Quiesced { tag, landed: Default::default() }),
         1 => (1..=u32::MAX).prop_map(|claims| Body::Credit { claims }),
         1 => (any::<u16>(), layout())
-            .prop_map(|(pool, layout)| Body::PoolAdded { pool: PoolId(pool), layout }),
+            .prop_map(|(pool, layout)| Body::PoolAdded { pool: PoolId(pool), layout, content: None }),
         1 => any::<u16>().prop_map(|pool| Body::PoolRetired { pool: PoolId(pool) }),
         1 => any::<u64>().prop_map(|nonce| Body::Ping { nonce }),
         1 => any::<u64>().prop_map(|nonce| Body::Pong { nonce }),

@@ -69,12 +69,14 @@ fn other_bodies_are_bounded_too() {
     let added = Body::PoolAdded {
         pool: PoolId(0),
         layout: layout.clone(),
+        content: None,
     };
     assert!(refused(&frame(added)).starts_with("pool kv without layers"));
     layout.name.clear();
     let added = Body::PoolAdded {
         pool: PoolId(0),
         layout,
+        content: None,
     };
     assert!(refused(&frame(added)).starts_with("a pool name of 0 bytes"));
 }

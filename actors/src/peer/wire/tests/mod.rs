@@ -45,6 +45,7 @@ fn offer() -> Offer {
     };
     Offer {
         pools: vec![(PoolId(0), layout("kv")), (PoolId(1), layout("aux"))],
+        contents: Vec::new(),
         credit: 8,
         resume: Some(SessionId {
             lower: 1,
