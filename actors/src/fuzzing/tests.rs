@@ -436,6 +436,7 @@ mod kept {
             position: 200,
             length: 400,
             crc: true,
+            sliced: false,
         }
     }
 
