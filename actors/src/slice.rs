@@ -10,6 +10,10 @@
 //! not equally many. Layers count in the destination rank, from 0; heads and a part's layers are the
 //! model's.
 
+mod cells;
+
+pub use cells::{At, SliceCells};
+
 use kvroom_kernels::layout::cube::{CubeLayout, Span};
 use kvroom_kernels::plan::cube::{CubePlan, CubePlanError, PageList, Part, Rows};
 use std::ops::Range;

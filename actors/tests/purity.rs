@@ -30,6 +30,7 @@ const PURE: &[&str] = &[
     "record/book.rs",
     "record/ring.rs",
     "room",
+    "slice",
     "slice.rs",
     "supervisor/core",
     "supervisor/custody.rs",

@@ -438,6 +438,7 @@ mod kept {
             position: 200,
             length: 400,
             crc: true,
+            sliced: false,
         }
     }
 

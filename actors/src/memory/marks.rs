@@ -4,6 +4,9 @@
 //!   section ── layers x places ── cells ── units of at most UNIT bytes ── one bit each
 //! ```
 //!
+//! Of a section with a slice, a cell has as many bytes as the slice has in it: fewer in the page where
+//! the request begins or ends.
+//!
 //! Rules: a bit is set after the bytes of its unit were placed and their frame was found valid, and
 //! never cleared. A cell counts when all its units are marked. Marking twice changes nothing: what a
 //! lost connection had not acknowledged is sent again.
@@ -30,9 +33,31 @@ pub(super) struct Grid {
     pub(super) layers: u32,
     pub(super) places: u32,
     pub(super) cell: u64,
+    /// Bytes of those at the first place and at the last one, at most as many.
+    pub(super) ends: [u64; 2],
 }
 
 impl Grid {
+    /// Of cells that all have the same size.
+    pub(super) fn even(layers: u32, places: u32, cell: u64) -> Grid {
+        let ends = [cell, cell];
+        Grid {
+            layers,
+            places,
+            cell,
+            ends,
+        }
+    }
+
+    /// Bytes of the cells of a place.
+    fn bytes(self, place: u32) -> u64 {
+        match place {
+            0 => self.ends[0],
+            p if p + 1 == self.places => self.ends[1],
+            _ => self.cell,
+        }
+    }
+
     fn bits(self) -> u64 {
         u64::from(self.layers) * u64::from(self.places) * units(self.cell)
     }
@@ -46,19 +71,19 @@ impl Marks {
     /// Marks `bytes` bytes of a cell from `offset`, a multiple of [`UNIT`]. What does not reach the
     /// end of its unit (or of the cell) is not marked. Outside the grid nothing is.
     pub(super) fn mark(&self, grid: Grid, layer: u32, place: u32, offset: u64, bytes: u64) {
-        if layer >= grid.layers || place >= grid.places || offset >= grid.cell {
+        if layer >= grid.layers || place >= grid.places {
+            return;
+        }
+        let cell = grid.bytes(place);
+        if offset >= cell {
             return;
         }
         let bits = self.bits.get_or_init(|| {
             let words = usize::try_from(grid.bits().div_ceil(64)).unwrap_or(0);
             (0..words).map(|_| AtomicU64::new(0)).collect()
         });
-        let end = offset.saturating_add(bytes).min(grid.cell);
-        let last = if end == grid.cell {
-            units(grid.cell)
-        } else {
-            end / UNIT
-        };
+        let end = offset.saturating_add(bytes).min(cell);
+        let last = if end == cell { units(cell) } else { end / UNIT };
         let at = grid.first_bit(layer, place);
         for bit in at + offset.div_ceil(UNIT)..at + last {
             if let Some(word) = bits.get((bit / 64) as usize) {
@@ -68,7 +93,7 @@ impl Marks {
         }
     }
 
-    /// Whether all of a cell is marked.
+    /// Whether all of a cell is marked; never of one without bytes.
     pub(super) fn has(&self, grid: Grid, layer: u32, place: u32) -> bool {
         let Some(bits) = self.bits.get() else {
             return false;
@@ -76,11 +101,12 @@ impl Marks {
         if layer >= grid.layers || place >= grid.places {
             return false;
         }
-        let at = grid.first_bit(layer, place);
-        (at..at + units(grid.cell)).all(|bit| {
-            bits.get((bit / 64) as usize)
-                .is_some_and(|word| word.load(Ordering::Acquire) >> (bit % 64) & 1 == 1)
-        })
+        let (at, units) = (grid.first_bit(layer, place), units(grid.bytes(place)));
+        units > 0
+            && (at..at + units).all(|bit| {
+                bits.get((bit / 64) as usize)
+                    .is_some_and(|word| word.load(Ordering::Acquire) >> (bit % 64) & 1 == 1)
+            })
     }
 
     /// Whether all cells of a rectangle are marked.
@@ -112,6 +138,7 @@ mod tests {
         layers: 2,
         places: 3,
         cell: 3 * UNIT / 2,
+        ends: [3 * UNIT / 2; 2],
     };
 
     #[test]
@@ -156,6 +183,32 @@ mod tests {
         }
         // The fourth place of layer 0 would be the first one of layer 1.
         assert!(!marks.has(GRID, 0, 3) && !marks.has(GRID, 2, 0));
+    }
+
+    #[test]
+    fn the_cells_at_both_ends_count_with_the_bytes_that_they_have() {
+        let grid = Grid {
+            ends: [UNIT / 2, UNIT + 5],
+            ..GRID
+        };
+        let marks = Marks::default();
+        marks.mark(grid, 0, 0, 0, UNIT / 2);
+        marks.mark(grid, 0, 1, 0, UNIT + 5);
+        marks.mark(grid, 0, 2, 0, UNIT);
+        assert!(marks.has(grid, 0, 0));
+        assert!(
+            !marks.has(grid, 0, 1),
+            "it has more bytes than the last one"
+        );
+        assert!(!marks.has(grid, 0, 2));
+        marks.mark(grid, 0, 2, UNIT, 5);
+        assert!(marks.has(grid, 0, 2));
+        // What a place has no bytes of has not landed.
+        let empty = Grid {
+            ends: [0, 1],
+            ..GRID
+        };
+        assert!(!marks.has(empty, 0, 0));
     }
 
     #[test]

@@ -135,19 +135,10 @@ impl Inside<'_> {
             range.bytes,
             cursor,
         )?;
-        // In steps through a buffer, with volatile loads: a slice of these bytes may not exist, since
-        // another connection can bring the same cell at this very moment; see `read_from`.
-        let mut buffer = [0; 4096];
-        let mut done = 0;
-        while done < len {
-            let n = buffer.len().min(len - done);
-            // SAFETY: `done` is less than `len`, the length of a range within the pool.
-            let from = unsafe { at.as_ptr().add(done) };
-            // SAFETY: `n` bytes from there are within the range.
-            unsafe { load(from, &mut buffer[..n]) };
-            crc = crc32c::crc32c_append(crc, &buffer[..n]);
-            done += n;
-        }
+        // With volatile loads: a slice of these bytes may not exist, since another connection can bring
+        // the same cell at this very moment; see `read_from`.
+        // SAFETY: `lent` answered with a range within the pool, which the target keeps alive.
+        crc = unsafe { sum(at.as_ptr(), len, crc) };
         Ok(crc)
     }
 
@@ -215,6 +206,38 @@ impl Ticket {
     }
 }
 
+impl Ticket {
+    /// Goes on with a CRC32C over the first [`MAX_RANGES`] ranges of the source's pool; gives how many
+    /// bytes these are, too.
+    ///
+    /// # Errors
+    /// A range is not one of those lent.
+    pub(crate) fn sum_source(
+        &self,
+        ranges: &[PoolRange],
+        mut crc: u32,
+    ) -> Result<(u32, u64), CopyError> {
+        let Some(from) = self.source() else {
+            unreachable!("a ticket has its source until it is dropped");
+        };
+        let mut bytes = 0;
+        for range in ranges.iter().take(MAX_RANGES) {
+            let (at, len) = lent(
+                from.held(),
+                End::Source,
+                range.offset,
+                range.bytes,
+                &self.source_cursor,
+            )?;
+            // With volatile loads: other processes may write a pool of theirs, so no slice of it.
+            // SAFETY: `lent` answered with a range within the pool, which the ticket keeps alive.
+            crc = unsafe { sum(at.as_ptr(), len, crc) };
+            bytes += range.bytes;
+        }
+        Ok((crc, bytes))
+    }
+}
+
 /// One read into a plain buffer.
 ///
 /// # Errors
@@ -223,6 +246,26 @@ pub(crate) fn read_plain(socket: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<
     // SAFETY: `into` is borrowed, and as long as is said.
     let n = unsafe { libc::read(socket.as_raw_fd(), into.as_mut_ptr().cast(), into.len()) };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// Goes on with a CRC32C over bytes that others may write, in steps through a buffer.
+///
+/// # Safety
+///
+/// `from` is valid for reads of `len` bytes.
+unsafe fn sum(from: *const u8, len: usize, mut crc: u32) -> u32 {
+    let mut buffer = [0; 4096];
+    let mut done = 0;
+    while done < len {
+        let n = buffer.len().min(len - done);
+        // SAFETY: `done` is less than `len`.
+        let next = unsafe { from.add(done) };
+        // SAFETY: `n` bytes from there are within the range.
+        unsafe { load(next, &mut buffer[..n]) };
+        crc = crc32c::crc32c_append(crc, &buffer[..n]);
+        done += n;
+    }
+    crc
 }
 
 /// Volatile loads, eight bytes at a time where they are aligned.

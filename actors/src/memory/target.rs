@@ -4,8 +4,9 @@ use super::held::Held;
 use super::marks::{Grid, Marks};
 use super::pool::PoolMemory;
 use crate::ids::PeerRef;
-use crate::slice::TargetSlice;
+use crate::slice::{SliceCells, TargetSlice};
 use kvroom_kernels::coverage::{Coverage, Rect};
+use kvroom_kernels::plan::cube::{CubePlanError, PageList};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,7 +35,14 @@ pub struct Landed {
 pub struct TargetSection {
     held: Arc<Held>,
     marks: Marks,
-    slice: Option<Arc<TargetSlice>>,
+    slice: Option<Sliced>,
+}
+
+/// What of a section may be written, and what its cells have of that.
+struct Sliced {
+    slice: Arc<TargetSlice>,
+    /// An error is a slice that is not of these pages: whoever made the target is wrong.
+    cells: Result<SliceCells, CubePlanError>,
 }
 
 /// What a claim's gate protects. Owned by the gate's slot from open to closed and empty.
@@ -59,16 +67,23 @@ impl TargetSection {
         }
     }
 
-    /// Only these bytes of the cells may be written.
+    /// Only these bytes of the cells may be written; none, if the slice is not one of these pages.
     #[must_use]
     pub fn only(mut self, slice: Arc<TargetSlice>) -> Self {
-        self.slice = Some(slice);
+        let pages = PageList::whole(self.arc_pages());
+        let cells = SliceCells::new(&slice.dst, &slice.part, slice.tokens.clone(), pages, 0);
+        self.slice = Some(Sliced { slice, cells });
         self
     }
 
     /// Which bytes of the cells may be written, if not all of them.
     pub fn slice(&self) -> Option<&Arc<TargetSlice>> {
-        self.slice.as_ref()
+        self.slice.as_ref().map(|s| &s.slice)
+    }
+
+    /// What the cells have of the slice, if there is one.
+    pub(crate) fn cells(&self) -> Option<Result<&SliceCells, &CubePlanError>> {
+        self.slice.as_ref().map(|s| s.cells.as_ref())
     }
 
     pub(super) fn held(&self) -> &Held {
@@ -77,14 +92,23 @@ impl TargetSection {
 
     fn grid(&self) -> Grid {
         let layout = self.memory().layout();
-        Grid {
-            layers: layout.layers,
-            places: self.pages().len() as u32,
-            cell: layout.page_bytes,
+        let places = self.pages().len() as u32;
+        match &self.slice {
+            None => Grid::even(layout.layers, places, layout.page_bytes),
+            Some(Sliced { slice, cells }) => match cells {
+                Ok(cells) => Grid {
+                    layers: slice.dst.layers.held,
+                    places,
+                    cell: cells.whole_cell(),
+                    ends: [cells.cell(0), cells.cell(places.saturating_sub(1))],
+                },
+                Err(_) => Grid::even(0, 0, 0),
+            },
         }
     }
 
-    /// Notes that `bytes` bytes of a cell were written from `offset` on, and found valid.
+    /// Notes that `bytes` bytes of a cell (of what the slice has in it, if there is one) were written
+    /// from `offset` on, and found valid.
     pub(crate) fn mark(&self, layer: u32, place: u32, offset: u64, bytes: u64) {
         self.marks.mark(self.grid(), layer, place, offset, bytes);
     }

@@ -14,11 +14,18 @@
 //! Integers are little-endian. The payload of a data frame is a stretch of a rectangle of cells:
 //! layers x places of the claim's list, layer by layer, and `position` is where in that it begins.
 //!
+//! A sliced frame (a flag says so) carries a part of its cells' bytes: what the claim's section says
+//! that its sender covers, in the order in which the destination has it. It is either all that there
+//! is of a rectangle of cells, from `position` 0 on, or a stretch of one cell. Heads and tokens are not
+//! in it: the receiver knows which ones, so that a frame cannot reach others.
+//!
 //! Rules: nothing of a header is used before its CRC was checked, and nothing of a payload counts
-//! before its trailer said that it is valid. Both stand on multiples of [`UNIT`] within a cell.
+//! before its trailer said that it is valid. Stretches stand on multiples of [`UNIT`] within a cell,
+//! or within what is carried of it.
 
 use crate::ids::ClaimNo;
 use crate::limits::{MAX_DATA_FRAME, UNIT};
+use crate::slice::SliceCells;
 use std::ops::Range;
 
 /// Bytes of a header.
@@ -33,6 +40,7 @@ const DATA: u8 = 1;
 const ACK: u8 = 2;
 const ALIVE: u8 = 3;
 const HAS_CRC: u8 = 1;
+const SLICED: u8 = 2;
 
 /// A stretch of cells of one claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +60,8 @@ pub(crate) struct Data {
     pub(crate) length: u32,
     /// Whether the trailer carries a sum over the payload.
     pub(crate) crc: bool,
+    /// Whether it carries only a part of each cell.
+    pub(crate) sliced: bool,
 }
 
 /// What became of frames.
@@ -105,7 +115,9 @@ pub(crate) enum FrameError {
 
 impl Data {
     pub(crate) fn encode(&self) -> [u8; HEADER] {
-        let mut w = Words::new(DATA, if self.crc { HAS_CRC } else { 0 }, self.section);
+        let flag = |on, flag| if on { flag } else { 0 };
+        let flags = flag(self.crc, HAS_CRC) | flag(self.sliced, SLICED);
+        let mut w = Words::new(DATA, flags, self.section);
         w.u64(self.seq);
         w.u64(self.claim.0);
         w.u64(self.position);
@@ -175,6 +187,48 @@ impl Data {
             ));
         }
         Ok(())
+    }
+
+    /// A sliced frame's cells against those that its sender covers of a section of the claim.
+    ///
+    /// # Errors
+    /// What is wrong, in words; the peer's fault.
+    pub(crate) fn check_slice(&self, cells: &SliceCells) -> Result<(), String> {
+        let size = cells
+            .rect(&self.layers, &self.places)
+            .map_err(|what| format!("{what} of section {}", self.section))?;
+        let end = u128::from(self.position) + u128::from(self.length);
+        if (self.position, end) == (0, u128::from(size)) {
+            return Ok(());
+        }
+        let count = self.layers.len() as u64 * self.places.len() as u64;
+        let stands = |at: u128| at == u128::from(size) || at.is_multiple_of(u128::from(UNIT));
+        if count > 1 || end > u128::from(size) || !stands(self.position.into()) || !stands(end) {
+            return Err(format!(
+                "bytes {}..{end} of {count} cells, which have {size} bytes of the slice",
+                self.position
+            ));
+        }
+        Ok(())
+    }
+
+    /// The frame's cells, each with the bytes that it brings of it: from where on, and how many. It was
+    /// found to be of these cells.
+    pub(crate) fn slices<'c>(
+        &self,
+        cells: &'c SliceCells,
+    ) -> impl Iterator<Item = Piece> + use<'c> {
+        let (places, position) = (self.places.clone(), self.position);
+        let one = self.layers.len() == 1 && self.places.len() == 1;
+        let length = one.then_some(u64::from(self.length));
+        self.layers.clone().flat_map(move |layer| {
+            places.clone().map(move |place| Piece {
+                layer,
+                place,
+                offset: position,
+                bytes: length.unwrap_or_else(|| cells.cell(place)),
+            })
+        })
     }
 
     /// The frame's pieces from byte `from` of its payload on, each within one cell.
@@ -257,6 +311,7 @@ impl Header {
                     position,
                     length: r.u32(),
                     crc: flags & HAS_CRC != 0,
+                    sliced: flags & SLICED != 0,
                 }))
             }
             (MAGIC, ACK) => Ok(Header::Ack(Ack {
@@ -396,13 +451,20 @@ mod tests {
             position: 200_000,
             length: 100_000,
             crc: true,
+            sliced: false,
         }
     }
 
     #[test]
     fn headers_and_trailers_are_read_as_they_were_written() {
-        let header = data();
-        assert_eq!(Header::decode(&header.encode()), Ok(Header::Data(header)));
+        for (crc, sliced) in [(false, false), (true, false), (false, true), (true, true)] {
+            let header = Data {
+                crc,
+                sliced,
+                ..data()
+            };
+            assert_eq!(Header::decode(&header.encode()), Ok(Header::Data(header)));
+        }
         for fate in [Fate::Landed, Fate::Refused, Fate::Void, Fate::Corrupt] {
             let ack = Ack {
                 first: 3,
@@ -421,6 +483,21 @@ mod tests {
             crc: 0,
         };
         assert!(Trailer::decode(&other.encode(9), 10).is_err());
+    }
+
+    #[test]
+    fn a_frame_of_whole_cells_has_the_bytes_that_it_always_had() {
+        let fields = [
+            &b"KVRF\x01\x01\x01\x00"[..],
+            &7u64.to_le_bytes(),
+            &99u64.to_le_bytes(),
+            &200_000u64.to_le_bytes(),
+            &[3, 2, 4, 5, 8, 100_000u32].map(u32::to_le_bytes).concat(),
+            &[0; 4],
+        ]
+        .concat();
+        let sum = crc32c::crc32c(&fields).to_le_bytes();
+        assert_eq!(data().encode()[..], [&fields[..], &sum].concat());
     }
 
     proptest! {
@@ -509,5 +586,87 @@ mod tests {
         assert!(check(0, 0..3).is_err());
         assert!(check(MAX_DATA_FRAME as u32 + 1, 0..3).is_err());
         assert!(check(4096, 2..2).is_err());
+    }
+
+    /// Two layers of three cells, of 100,000, 200,000 and 150,000 bytes: a token has 50,000.
+    fn cells() -> SliceCells {
+        use kvroom_kernels::layout::cube::{CubeKind, CubeLayout, DimOrder};
+        use kvroom_kernels::layout::cube::{Dtype, Plane, Share, Span};
+        use kvroom_kernels::plan::cube::{PageList, Part};
+        let layout = CubeLayout {
+            name: "kv".into(),
+            kind: CubeKind::Kv,
+            layers: Share::part(8, 2, 4),
+            planes: vec![Plane {
+                heads: Share::part(8, 0, 4),
+                channels: 25_000,
+                dtype: Dtype::new("u8", 8),
+            }],
+            page_tokens: 4,
+            granule: 1,
+            pages: 3,
+            page_gap: 0,
+            order: DimOrder::NHD,
+        };
+        let part = Part {
+            layers: Span::new(3, 5),
+            heads: vec![Span::new(1, 3)],
+        };
+        SliceCells::new(&layout, &part, 2..11, PageList::whole([2, 0, 1]), 0).unwrap()
+    }
+
+    fn sliced(layers: Range<u32>, places: Range<u32>, position: u64, length: u32) -> Data {
+        Data {
+            layers,
+            places,
+            position,
+            length,
+            sliced: true,
+            ..data()
+        }
+    }
+
+    #[test]
+    fn a_sliced_frame_is_a_whole_rectangle_or_a_stretch_of_one_cell_in_units() {
+        let cells = cells();
+        for good in [
+            sliced(1..3, 0..3, 0, 900_000),
+            sliced(2..3, 1..3, 0, 350_000),
+            sliced(1..2, 0..1, 0, 100_000),
+            sliced(1..2, 1..2, 0, 65_536),
+            sliced(1..2, 1..2, 65_536, 65_536),
+            sliced(1..2, 1..2, 131_072, 68_928),
+        ] {
+            assert_eq!(good.check_slice(&cells), Ok(()), "{good:?}");
+            let brought: Vec<Piece> = good.slices(&cells).collect();
+            let bytes: u64 = brought.iter().map(|p| p.bytes).sum();
+            assert_eq!(bytes, u64::from(good.length));
+            for p in brought {
+                assert!(p.offset + p.bytes <= cells.cell(p.place), "{p:?}");
+            }
+        }
+        for bad in [
+            // Outside of the slice.
+            sliced(0..2, 0..1, 0, 200_000),
+            sliced(2..4, 0..1, 0, 200_000),
+            sliced(1..2, 2..4, 0, 350_000),
+            sliced(1..2, 3..4, 0, 200_000),
+            sliced(1..2, 2..2, 0, 65_536),
+            // More or fewer heads or tokens than it has.
+            sliced(1..2, 0..1, 0, 200_000),
+            sliced(1..2, 2..3, 0, 200_000),
+            sliced(1..3, 0..3, 0, 899_999),
+            // A part of more than one cell.
+            sliced(1..3, 0..1, 0, 131_072),
+            sliced(1..2, 0..2, 65_536, 65_536),
+            // Within a unit, or out of the cell.
+            sliced(1..2, 1..2, 0, 50_000),
+            sliced(1..2, 1..2, 50_000, 150_000),
+            sliced(1..2, 1..2, 131_072, 131_072),
+            sliced(1..2, 1..2, 196_608, 65_536),
+            sliced(1..2, 1..2, u64::MAX, 65_536),
+        ] {
+            assert!(bad.check_slice(&cells).is_err(), "{bad:?}");
+        }
     }
 }

@@ -271,6 +271,7 @@ impl Node {
             position: first * self.cell,
             length: (count * self.cell) as u32,
             crc: how & 1 != 0,
+            sliced: false,
         };
         let fill = feed.byte();
         let payload: Vec<u8> = (0..data.length)
@@ -387,6 +388,7 @@ fn header(seq: &mut u64, feed: &mut Feed<'_>) -> Vec<u8> {
             feed.u32()
         },
         crc: how & 64 != 0,
+        sliced: how & 128 != 0,
     };
     let payload = feed.long();
     [&data.encode()[..], payload].concat()

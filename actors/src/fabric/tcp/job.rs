@@ -9,8 +9,12 @@
 //! Rules: the ticket (the right to read the source) goes when every byte is acknowledged, when the
 //! receiver refused one, or when the room was cancelled; frames that are half written then go on with
 //! zeroes. A job is in its route's scheduler as long as something of it is to be sent.
+//!
+//! A job that carries slices is counted in the bytes of these; see `sliced`.
 
 use super::frame::{Data, Piece};
+use super::sliced::{self, SlicedJob};
+use super::window::Window;
 use crate::copy::job::{Place, SourceSum};
 use crate::copy::schedule::{Class, Work};
 use crate::ids::{ClaimNo, LifeId};
@@ -46,6 +50,9 @@ pub(crate) struct NewJob {
 impl NewJob {
     /// Bytes to be sent.
     pub(crate) fn bytes(&self) -> u64 {
+        if let Some(slice) = &self.place.slice {
+            return SlicedJob::new(&self.place, slice).map_or(0, |sliced| sliced.bytes());
+        }
         let cells = self.place.from.len() as u64 * self.place.layers.len() as u64;
         cells.saturating_mul(self.layout.page_bytes)
     }
@@ -66,6 +73,7 @@ pub(super) struct Job {
     claim: ClaimNo,
     gate: u32,
     bytes: u64,
+    sliced: Option<SlicedJob>,
     state: RefCell<State>,
 }
 
@@ -103,8 +111,21 @@ pub(super) enum Next {
 }
 
 impl Job {
-    pub(super) fn new(new: NewJob) -> Rc<Job> {
-        let bytes = new.bytes();
+    /// One that cannot be sent has no bytes, and an error.
+    pub(super) fn new(mut new: NewJob) -> Rc<Job> {
+        let slice = new.place.slice.as_ref();
+        let sliced = slice.map(|slice| SlicedJob::new(&new.place, slice));
+        let (sliced, bytes) = match sliced {
+            None => (None, new.bytes()),
+            Some(Ok(sliced)) => {
+                let bytes = sliced.bytes();
+                (Some(sliced), bytes)
+            }
+            Some(Err(what)) => {
+                new.ticket.errored(what);
+                (None, 0)
+            }
+        };
         Rc::new(Job {
             life: new.ticket.id().life,
             class: new.class,
@@ -113,6 +134,7 @@ impl Job {
             claim: new.claim,
             gate: new.gate,
             bytes,
+            sliced,
             state: RefCell::new(State {
                 ticket: Some(new.ticket),
                 sent: 0,
@@ -166,13 +188,11 @@ impl Job {
         let stretch = if let Some(again) = state.again.pop_front() {
             Some(again)
         } else {
-            let length = stretch_from(
-                state.sent,
-                self.bytes,
-                self.layout.page_bytes,
-                budget,
-                limit,
-            );
+            let (at, cell) = (state.sent, self.layout.page_bytes);
+            let length = match &self.sliced {
+                Some(sliced) => sliced.stretch_from(at, budget, limit),
+                None => stretch_from(at, self.bytes, cell, budget, limit),
+            };
             let stretch = Stretch {
                 position: state.sent,
                 length,
@@ -186,16 +206,36 @@ impl Job {
 
     /// The header of a stretch.
     pub(super) fn header(&self, seq: u64, stretch: Stretch, crc: bool) -> Data {
+        let (layers, places, position) = match &self.sliced {
+            Some(sliced) => sliced.cut(stretch),
+            None => {
+                let places = self.place.to.start as u32..self.place.to.end as u32;
+                (self.place.layers.clone(), places, stretch.position)
+            }
+        };
         Data {
             seq,
             claim: self.claim,
             gate: self.gate,
             section: self.place.section,
-            layers: self.place.layers.clone(),
-            places: self.place.to.start as u32..self.place.to.end as u32,
-            position: stretch.position,
+            layers,
+            places,
+            position,
             length: stretch.length,
             crc,
+            sliced: self.sliced.is_some(),
+        }
+    }
+
+    /// Where in the source's pool the payload of a sliced frame is; none for a frame of whole cells
+    /// ([`Job::ranges`] has those), and if that cannot be planned, which is an error of the job.
+    pub(super) fn window(&self, data: &Data) -> Option<Box<Window>> {
+        match self.sliced.as_ref()?.window(data) {
+            Ok(window) => Some(Box::new(window)),
+            Err(error) => {
+                self.errored(format!("a sliced frame: {error}"));
+                None
+            }
         }
     }
 
@@ -231,6 +271,22 @@ impl Job {
             return 0;
         };
         let mut crc = 0;
+        if let Some(sliced) = &self.sliced {
+            // What cannot be planned or read is reported when it is written.
+            if let Ok(mut window) = sliced.window(data) {
+                let mut left = u64::from(data.length);
+                while left > 0 {
+                    let summed = ticket.sum_source(window.ranges(), crc);
+                    let Ok((sum, bytes @ 1..)) = summed else {
+                        break;
+                    };
+                    crc = sum;
+                    window.advance(bytes);
+                    left = left.saturating_sub(bytes);
+                }
+            }
+            return crc;
+        }
         for piece in data.pieces(self.layout.page_bytes, 0) {
             let range = self.range(&piece);
             let summed = ticket.with_source(range.offset, range.bytes, |bytes| {
@@ -320,6 +376,15 @@ impl Job {
         else {
             return true;
         };
+        if let Some(slice) = &self.place.slice {
+            return match sliced::sum_some(sum, ticket, &self.place, slice, budget) {
+                Ok(step) => step.over,
+                Err(what) => {
+                    ticket.errored(what);
+                    true
+                }
+            };
+        }
         sum.step(ticket, &self.layout, &self.place, budget).over
     }
 

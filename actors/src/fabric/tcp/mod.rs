@@ -27,8 +27,10 @@ mod options;
 mod receive;
 mod route;
 mod send;
+mod sliced;
 #[cfg(test)]
 mod tests;
+mod window;
 
 pub(crate) use job::NewJob;
 pub(crate) use options::{tune, tune_control};

@@ -10,14 +10,20 @@
 //! after its trailer said valid, and again only through the open gate.
 
 use super::frame::{Ack, Data, Fate, FrameError, HEADER, Header, Piece, TRAILER, Trailer};
+use super::sliced::span;
+use super::window::Window;
 use crate::fabric::stream::Stream;
 use crate::ids::PeerRef;
 use crate::memory::{GateTable, Inside, MAX_RANGES, PoolRange, SocketError, TargetSection};
+use crate::slice::{SliceCells, TargetSlice};
 use kvroom_kernels::coverage::Rect;
+use kvroom_kernels::plan::End;
+use kvroom_kernels::plan::cube::{CubePlan, PageList};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 /// What one reader needs to know of its node and peer.
 pub(super) struct Border<'a> {
@@ -77,6 +83,8 @@ enum State {
 
 struct Payload {
     data: Data,
+    /// Where the rest of a sliced payload goes.
+    window: Option<Box<Window>>,
     done: u32,
     /// Whether its bytes are placed. Once false, it stays so.
     live: bool,
@@ -160,17 +168,18 @@ impl Receiving {
         }
         self.last_seq = data.seq;
         data.check().map_err(ReadError::Violation)?;
-        let live = match border.gates.enter(data.gate, data.claim) {
+        let (live, window) = match border.gates.enter(data.gate, data.claim) {
             Ok(inside) => {
-                check(&data, &inside, border.peer)?;
+                let window = check(&data, &inside, border.peer)?;
                 #[cfg(feature = "plant")]
                 plant(&data, &inside);
-                true
+                (true, window)
             }
-            Err(_) => false,
+            Err(_) => (false, None),
         };
         self.state = State::Payload(Payload {
             data,
+            window,
             done: 0,
             live,
             late: 0,
@@ -194,7 +203,8 @@ impl Receiving {
         };
         payload.live = inside.is_some();
         let ahead = &self.ahead[self.ahead_at..];
-        let came = if !ahead.is_empty() {
+        let placed = !ahead.is_empty();
+        let came = if placed {
             let n = ahead.len().min(left as usize);
             payload.place(&ahead[..n], inside.as_ref())?;
             self.ahead_at += n;
@@ -202,25 +212,33 @@ impl Receiving {
         } else if let Some(inside) = &inside {
             #[cfg(feature = "plant")]
             crate::copy::plant::inside_a_gate();
-            let section = payload.data.section;
-            let (cell, pool) = cells(inside, section)?;
-            self.ranges.clear();
-            let pieces = payload.data.pieces(cell, payload.done);
-            self.ranges
-                .extend(pieces.take(MAX_RANGES + 1).map(|p| range(&p, pool)));
-            let most = self
-                .ranges
-                .iter()
-                .take(MAX_RANGES)
-                .map(|r| r.bytes)
-                .sum::<u64>();
-            let around = if self.ranges.len() <= MAX_RANGES {
+            let Payload {
+                data,
+                window,
+                done,
+                crc,
+                cursor,
+                ..
+            } = payload;
+            let section = data.section;
+            let ranges = match window {
+                Some(window) => window.ranges(),
+                None => {
+                    let (cell, pool) = cells(inside, section)?;
+                    self.ranges.clear();
+                    let pieces = data.pieces(cell, *done).take(MAX_RANGES + 1);
+                    self.ranges.extend(pieces.map(|p| range(&p, pool)));
+                    &self.ranges
+                }
+            };
+            let most: u64 = ranges.iter().take(MAX_RANGES).map(|r| r.bytes).sum();
+            let around = if ranges.len() <= MAX_RANGES {
                 self.small.len()
             } else {
                 0
             };
             let mut wrong = None;
-            let (ranges, small, cursor) = (&self.ranges, &mut self.small, &payload.cursor);
+            let small = &mut self.small;
             let came = read(stream, most as usize + around, || {
                 match inside.read_from(stream.as_fd(), section, ranges, small, cursor) {
                     Ok(n) => Ok(n),
@@ -237,9 +255,10 @@ impl Receiving {
             }
             let came = came?;
             if let Came::Bytes(n) = came
-                && payload.data.crc
+                && data.crc
             {
-                payload.sum(inside, n as u32, cell, pool)?;
+                let n = n.min(left as usize) as u64;
+                *crc = sum(inside, section, ranges, n, cursor, *crc)?;
             }
             came
         } else {
@@ -258,6 +277,11 @@ impl Receiving {
         if let Came::Bytes(n) = came {
             let of_payload = n.min(left as usize);
             payload.done += of_payload as u32;
+            if let Some(window) = &mut payload.window
+                && !placed
+            {
+                window.advance(of_payload as u64);
+            }
             if n > of_payload {
                 self.have = n - of_payload;
             }
@@ -290,10 +314,7 @@ impl Receiving {
         } else {
             match border.gates.enter(data.gate, data.claim) {
                 Ok(inside) => {
-                    let (cell, section) = cells(&inside, data.section)?;
-                    for p in data.pieces(cell, 0) {
-                        section.mark(p.layer, p.place, p.offset, p.bytes);
-                    }
+                    mark(data, &inside)?;
                     inside.target().count(u64::from(data.length));
                     Fate::Landed
                 }
@@ -319,46 +340,75 @@ impl Payload {
             self.late += bytes.len() as u32;
             return Ok(());
         };
-        let (cell, section) = cells(inside, self.data.section)?;
+        let section = self.data.section;
+        let mut put = |range: PoolRange, now: &[u8]| -> Result<(), ReadError> {
+            inside
+                .place(section, range, now, &self.cursor)
+                .map_err(|e| ReadError::Violation(e.to_string()))?;
+            if self.data.crc {
+                self.crc = crc32c::crc32c_append(self.crc, now);
+            }
+            Ok(())
+        };
+        if let Some(window) = &mut self.window {
+            while !bytes.is_empty()
+                && let Some(range) = window.ranges().first().copied()
+            {
+                let (now, later) = bytes.split_at((range.bytes as usize).min(bytes.len()));
+                put(range, now)?;
+                window.advance(now.len() as u64);
+                bytes = later;
+            }
+            return Ok(());
+        }
+        let (cell, pool) = cells(inside, section)?;
         for piece in self.data.pieces(cell, self.done) {
             if bytes.is_empty() {
                 break;
             }
             let (now, later) = bytes.split_at((piece.bytes as usize).min(bytes.len()));
-            let range = range(&piece, section);
-            inside
-                .place(self.data.section, range, now, &self.cursor)
-                .map_err(|e| ReadError::Violation(e.to_string()))?;
-            if self.data.crc {
-                self.crc = crc32c::crc32c_append(self.crc, now);
-            }
+            put(range(&piece, pool), now)?;
             bytes = later;
         }
         Ok(())
     }
+}
 
-    /// Sums the `n` bytes that were just read.
-    fn sum(
-        &mut self,
-        inside: &Inside<'_>,
-        n: u32,
-        cell: u64,
-        section: &TargetSection,
-    ) -> Result<(), ReadError> {
-        let mut left = u64::from(n.min(self.data.length - self.done));
-        for piece in self.data.pieces(cell, self.done) {
-            let mut range = range(&piece, section);
-            range.bytes = range.bytes.min(left);
-            left -= range.bytes;
-            self.crc = inside
-                .sum_written(self.data.section, range, &self.cursor, self.crc)
-                .map_err(|e| ReadError::Violation(e.to_string()))?;
-            if left == 0 {
-                break;
-            }
+/// Goes on with a sum over the first `n` bytes of ranges, which were just read.
+fn sum(
+    inside: &Inside<'_>,
+    section: u16,
+    ranges: &[PoolRange],
+    n: u64,
+    cursor: &Cell<usize>,
+    mut crc: u32,
+) -> Result<u32, ReadError> {
+    let mut left = n;
+    for range in ranges {
+        if left == 0 {
+            break;
         }
-        Ok(())
+        let mut range = *range;
+        range.bytes = range.bytes.min(left);
+        left -= range.bytes;
+        crc = inside
+            .sum_written(section, range, cursor, crc)
+            .map_err(|e| ReadError::Violation(e.to_string()))?;
     }
+    Ok(crc)
+}
+
+/// Notes that all of a frame has landed.
+fn mark(data: &Data, inside: &Inside<'_>) -> Result<(), ReadError> {
+    let (cell, section) = cells(inside, data.section)?;
+    let mark = |p: Piece| section.mark(p.layer, p.place, p.offset, p.bytes);
+    match section.cells() {
+        Some(Ok(cells)) => data.slices(cells).for_each(mark),
+        // Its header was refused.
+        Some(Err(_)) => {}
+        None => data.pieces(cell, 0).for_each(mark),
+    }
+    Ok(())
 }
 
 /// Bytes that are read to find a header or a trailer.
@@ -372,14 +422,33 @@ thread_local! {
     static DISCARDED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The border check of a frame's header.
-fn check(data: &Data, inside: &Inside<'_>, peer: PeerRef) -> Result<(), ReadError> {
+/// The border check of a frame's header; and where the payload goes if it is sliced.
+fn check(
+    data: &Data,
+    inside: &Inside<'_>,
+    peer: PeerRef,
+) -> Result<Option<Box<Window>>, ReadError> {
     let target = inside.target();
     let wrong = |what: String| ReadError::Violation(format!("{}: {what}", data.claim));
     if target.writer() != Some(peer) {
         return Err(wrong("a data frame for a claim of another peer".into()));
     }
     let (cell, section) = cells(inside, data.section)?;
+    let sliced = section.slice().zip(section.cells());
+    if sliced.is_some() != data.sliced {
+        let what = if data.sliced { "slices" } else { "whole cells" };
+        return Err(wrong(format!(
+            "{what} of section {}, of which the claim takes the other",
+            data.section
+        )));
+    }
+    if let Some((slice, cells)) = sliced {
+        // An error is one of this side, which costs the claim and not the process.
+        let cells = cells.map_err(|e| wrong(e.to_string()))?;
+        data.check_slice(cells).map_err(wrong)?;
+        let window = window(data, slice, cells, section.arc_pages());
+        return window.map_err(wrong).map(|w| Some(Box::new(w)));
+    }
     let all = 0..section.memory().layout().layers;
     let layers: Range<u32> = if data.section == Rect::AUX {
         all
@@ -387,7 +456,28 @@ fn check(data: &Data, inside: &Inside<'_>, peer: PeerRef) -> Result<(), ReadErro
         target.layers().start..target.layers().end.min(all.end)
     };
     let places = section.pages().len() as u32;
-    data.check_against(layers, places, cell).map_err(wrong)
+    data.check_against(layers, places, cell).map_err(wrong)?;
+    Ok(None)
+}
+
+/// Where a sliced frame goes, which was found to be of these cells: by this side's own slice of its own
+/// pages, so that no frame can name another byte.
+pub(super) fn window(
+    data: &Data,
+    slice: &TargetSlice,
+    cells: &SliceCells,
+    list: Arc<[u32]>,
+) -> Result<Window, String> {
+    let pages = PageList {
+        list,
+        range: data.places.start as usize..data.places.end as usize,
+    };
+    let (dst, tokens) = (&slice.dst, cells.tokens(data.places.clone()));
+    let part = slice.part.of_layers(span(dst.layers.first, &data.layers));
+    let plan = CubePlan::new(dst, dst, pages.clone(), pages, tokens, &part);
+    let plan = plan.map_err(|e| e.to_string())?;
+    let length = u64::from(data.length);
+    Ok(Window::new(plan, End::Destination, data.position, length))
 }
 
 #[cfg(feature = "plant")]

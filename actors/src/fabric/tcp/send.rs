@@ -12,6 +12,7 @@
 
 use super::frame::{Ack, Data, Fate, HEADER, Header, TRAILER, Trailer};
 use super::job::{Job, Stretch};
+use super::window::Window;
 use crate::fabric::stream::Stream;
 use crate::memory::{PoolRange, SocketError};
 use crate::runtime::meter::time_some;
@@ -48,6 +49,8 @@ struct Outgoing {
     data: Data,
     stretch: Stretch,
     job: Rc<Job>,
+    /// Where the rest of a sliced payload is.
+    window: Option<Box<Window>>,
     /// Bytes of payload that the kernel has taken.
     written: u32,
     /// Once true, it stays so: zeroes went out.
@@ -112,12 +115,14 @@ impl Sending {
         let data = job.header(self.last_seq, stretch, with_crc);
         self.head.extend_from_slice(&data.encode());
         let crc = if with_crc { job.crc(&data) } else { 0 };
+        let window = job.window(&data);
         self.frame = Some(Outgoing {
+            void: data.sliced && window.is_none(),
             data,
             stretch,
             job,
+            window,
             written: 0,
-            void: false,
             crc,
             trailer: [0; TRAILER],
             trailed: 0,
@@ -208,7 +213,13 @@ impl Outgoing {
         let left = self.data.length - self.written;
         if left > 0 && !self.void {
             let trailer = self.sealed(true);
-            self.job.ranges(&self.data, self.written, ranges);
+            let ranges = match &mut self.window {
+                Some(window) => window.ranges(),
+                None => {
+                    self.job.ranges(&self.data, self.written, ranges);
+                    ranges
+                }
+            };
             let wrote = self.job.with_ticket(|ticket| {
                 let mut range_error = None;
                 let wrote = stream.try_io(Interest::WRITABLE, || {
@@ -258,6 +269,9 @@ impl Outgoing {
     /// The kernel took `n` bytes of payload and trailer. True when the frame is out.
     fn took(&mut self, n: usize) -> bool {
         let of_payload = n.min((self.data.length - self.written) as usize);
+        if let Some(window) = &mut self.window {
+            window.advance(of_payload as u64);
+        }
         self.written += of_payload as u32;
         self.trailed += n - of_payload;
         self.trailed >= TRAILER

@@ -23,6 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, watch};
 
+mod slices;
+
 const LAYERS: u32 = 3;
 const PAGES: u32 = 8;
 const WRITER: PeerRef = PeerRef(5);
@@ -45,13 +47,13 @@ impl TicketSink for Backs {
     }
 }
 
-fn node(net: Net) -> Arc<NodeShared> {
+fn node(net: Net, limits: Limits) -> Arc<NodeShared> {
     Arc::new(NodeShared {
         beats: crate::runtime::pulse::Beats::new(std::time::Instant::now(), 1, 1),
         doors: Vec::new(),
         name: "node".into(),
         incarnation: Incarnation::default(),
-        limits: Limits::default(),
+        limits,
         deadlines: Deadlines::default(),
         net,
         gates: GateTable::new(64),
@@ -78,7 +80,20 @@ struct Side {
 
 impl Side {
     fn new(page_bytes: u64, net: Net) -> Self {
-        let node = node(net);
+        let layout = PoolLayout {
+            name: "kv".into(),
+            kind: PoolKind::Kv,
+            order: Order::LayersFirst,
+            layers: LAYERS,
+            pages: PAGES,
+            page_bytes,
+            page_tokens: 1,
+        };
+        Side::of(layout, net, Limits::default())
+    }
+
+    fn of(layout: PoolLayout, net: Net, limits: Limits) -> Self {
+        let node = node(net, limits);
         let events: Arc<Mutex<Vec<RouteEvent>>> = Arc::default();
         let told = Arc::clone(&events);
         let arbiter = Arbiter::current();
@@ -90,20 +105,11 @@ impl Side {
             std::slice::from_ref(&arbiter),
             Arc::new(move |event| told.lock().unwrap().push(event)),
         );
-        let pool = Pool::owned(PoolLayout {
-            name: "kv".into(),
-            kind: PoolKind::Kv,
-            order: Order::LayersFirst,
-            layers: LAYERS,
-            pages: PAGES,
-            page_bytes,
-            page_tokens: 1,
-        });
         Side {
             node,
             route,
             events,
-            pool: pool.unwrap(),
+            pool: Pool::owned(layout).unwrap(),
         }
     }
 
@@ -158,6 +164,26 @@ struct Posted {
 }
 
 fn post(from: &Side, lease: &ReadLease, gate: &OpenGate, class: Class, checksum: bool) -> Posted {
+    let n = lease.pages().len();
+    let place = Place {
+        section: 0,
+        layers: 0..LAYERS,
+        pages: lease.arc_pages(),
+        from: 0..n,
+        to: 0..n,
+        slice: None,
+    };
+    post_place(from, lease, gate, class, place, checksum)
+}
+
+fn post_place(
+    from: &Side,
+    lease: &ReadLease,
+    gate: &OpenGate,
+    class: Class,
+    place: Place,
+    checksum: bool,
+) -> Posted {
     let (tx, backs) = mpsc::unbounded_channel();
     let cancel = CancelFlag::new();
     let moved: Arc<AtomicU64> = Arc::default();
@@ -167,19 +193,11 @@ fn post(from: &Side, lease: &ReadLease, gate: &OpenGate, class: Class, checksum:
         leg: LegNo(0),
         job: 1,
     };
-    let n = lease.pages().len();
     from.route.post(NewJob {
         ticket: Ticket::new(id, lease.source_view(), cancel.clone(), sink),
         class,
         layout: Arc::clone(from.pool.layout()),
-        place: Place {
-            section: 0,
-            layers: 0..LAYERS,
-            pages: lease.arc_pages(),
-            from: 0..n,
-            to: 0..n,
-            slice: None,
-        },
+        place,
         claim: gate.number(),
         gate: gate.slot(),
         checksum,
@@ -475,6 +493,7 @@ fn a_peer_that_lies_places_no_byte_and_is_found_out() {
         position: 0,
         length: 8192,
         crc: false,
+        sliced: false,
     };
     let lies = [
         Data {
@@ -515,6 +534,10 @@ fn a_peer_that_lies_places_no_byte_and_is_found_out() {
         },
         Data {
             position: u64::MAX,
+            ..good.clone()
+        },
+        Data {
+            sliced: true,
             ..good.clone()
         },
     ];
