@@ -5,12 +5,13 @@ mod common;
 
 use common::*;
 use kvroom::actors::copy::device::{Ready, Stream};
-use kvroom::device::emulated::{Config, Fault, Injected, Machine};
+use kvroom::device::emulated::{Config, Fault, Injected, Machine, Own};
 use kvroom::device::{Device, DeviceOptions};
 use kvroom::{
     Chunk, Code, LocalHub, Node, Order, Outcome, Peer, Pool, PoolKind, PoolLayout, ReadLease,
     RoomId, StateName, WriteLease,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -241,6 +242,40 @@ async fn pages_of_odd_sizes_and_orders_arrive_whole() {
         let pair = Pair::of(&devices, from, (to, layout(Order::LayersFirst))).await;
         pair.moves(1, true).await;
         pair.end().await;
+    }
+}
+
+#[tokio::test]
+async fn many_small_runs_are_copied_by_kernels_where_there_are_any() {
+    // Cells of 1,800, 200 and 4,096 bytes; then pages that lie the same way on both sides, as long runs.
+    let sizes = [1800, 200, 4096];
+    for kernels in [Own::all(), BTreeMap::new()] {
+        let there = !kernels.is_empty();
+        let config = Config { kernels, ..with(2) };
+        let devices = Devices::new(config, &small());
+        for (bytes, to) in sizes
+            .into_iter()
+            .zip([At::Device(1), At::Host, At::Device(0)])
+        {
+            let from = |order| PoolLayout {
+                order,
+                ..kv(24, bytes)
+            };
+            let ends = (At::Device(0), from(Order::PagesFirst));
+            let pair = Pair::of(&devices, ends, (to, from(Order::LayersFirst))).await;
+            pair.moves(1, true).await;
+            pair.end().await;
+            let ends = (At::Host, from(Order::PagesFirst));
+            let pair = Pair::of(&devices, ends, (At::Device(0), from(Order::LayersFirst))).await;
+            pair.moves(1, true).await;
+            pair.end().await;
+        }
+        let device = &devices.all[0];
+        let said = device.kernels().expect("it has started");
+        assert_eq!(said.is_ok(), there, "{said:?}");
+        // Each way once at least: 12 pages of 2 layers are 24 runs.
+        let launched = device.stats().launched;
+        assert_eq!(launched >= 6, there, "{launched} pieces by kernels");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Device;
 use super::hands::{Hands, Holds, Way as Path, When};
+use super::kernels::table_at;
 use crate::copy::device::{DeviceError, Held, InFlight, Ready};
 use crate::copy::job::{Place, SourceSum};
 use crate::copy::pieces::Pieces;
@@ -17,7 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Runs of one piece: what one call of the driver is given.
-const RUNS: usize = 512;
+pub(super) const RUNS: usize = 512;
 
 /// Landed bytes between two reports of progress.
 const TELL_EVERY: u64 = 8 << 20;
@@ -83,6 +84,8 @@ pub(super) struct Flying {
 pub(super) struct Rest {
     fate: Rc<Fate>,
     bytes: u64,
+    /// A kernel copies it.
+    pub(super) launched: bool,
     /// Where the lane copies on to.
     route: Option<Way>,
     meter: Option<Arc<Meter>>,
@@ -233,8 +236,12 @@ impl Job {
             (Some(to), true) if hands.reaches(to.context()) => (Path::Direct, None),
             (Some(to), true) => (Path::Direct, Some(to.context().clone())),
         };
+        let alike = match across {
+            None => hands.alike(&runs, path != Path::Out),
+            Some(_) => None,
+        };
         let mut slot = match path {
-            Path::Direct if across.is_none() => None,
+            Path::Direct if across.is_none() && alike.is_none() => None,
             _ => Some(hands.slot().ok_or_else(no_slot)?),
         };
         if path == Path::In
@@ -249,6 +256,12 @@ impl Job {
                 read.map_err(|e| Failure::Errored(e.to_string()))??;
                 at += run.bytes;
             }
+        }
+        if let (Some(alike), Some(slot)) = (alike, &mut slot) {
+            let tables = alike.tables(&runs);
+            let at = table_at(bytes);
+            let range = at..at + tables.len() as u64;
+            slot.write(range, |into| into.copy_from_slice(&tables))?;
         }
         // Before anything is queued, and until its event has fired.
         let stay = match (path, &new.route) {
@@ -266,6 +279,7 @@ impl Job {
             runs,
             section: new.place.section,
             cursor: Cell::new(0),
+            alike,
         };
         let queued = match &across {
             Some(to) => hands.queue_across(to, when, holds),
@@ -286,6 +300,7 @@ impl Job {
         let rest = Rest {
             fate: Rc::clone(&self.fate),
             bytes,
+            launched: alike.is_some(),
             route: (path == Path::Out).then(|| self.new.route.clone()),
             meter: self.new.meter.clone(),
             doomed,

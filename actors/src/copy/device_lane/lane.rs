@@ -189,6 +189,8 @@ impl Lane {
             Ok(bytes) => {
                 self.counts.pieces.fetch_add(1, Ordering::Relaxed);
                 self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
+                let launched = u64::from(rest.launched);
+                self.counts.launched.fetch_add(launched, Ordering::Relaxed);
             }
             Err(_) => rest.broke(),
         }

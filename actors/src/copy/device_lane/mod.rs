@@ -23,6 +23,7 @@
 mod access;
 mod hands;
 mod job;
+mod kernels;
 mod lane;
 #[cfg(test)]
 mod tests;
@@ -38,7 +39,7 @@ use lane::{LATE, Lane};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// How a device's copy actor works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +52,9 @@ pub struct DeviceOptions {
     pub streams: usize,
     /// Most jobs that wait at a time; at least 1.
     pub jobs: usize,
+    /// Whether many small runs are copied by kernels, which are compiled when the copy actor starts.
+    /// Where they cannot be had, [`Device::kernels`] says why, and the driver's own copies are used.
+    pub kernels: bool,
 }
 
 impl Default for DeviceOptions {
@@ -60,6 +64,7 @@ impl Default for DeviceOptions {
             slot_bytes: 1 << 20,
             streams: 2,
             jobs: 1 << 16,
+            kernels: true,
         }
     }
 }
@@ -69,6 +74,8 @@ impl Default for DeviceOptions {
 pub struct LaneStats {
     /// Pieces that landed.
     pub pieces: u64,
+    /// Of them, those that a kernel copied.
+    pub launched: u64,
     /// Bytes that landed.
     pub bytes: u64,
     /// Pieces that were queued when the device was lost; what they own is never freed.
@@ -92,12 +99,14 @@ struct Shared {
     over: Arc<AtomicBool>,
     access: Mutex<Access>,
     stats: Arc<Counts>,
+    kernels: Arc<OnceLock<Result<(), DeviceError>>>,
     jobs: usize,
 }
 
 #[derive(Default)]
 struct Counts {
     pieces: AtomicU64,
+    launched: AtomicU64,
     bytes: AtomicU64,
     lost: AtomicU64,
     waiting: AtomicU64,
@@ -124,7 +133,11 @@ impl Device {
         let slots = options.slots.clamp(2, 256);
         let slot_bytes = options.slot_bytes.clamp(4 << 10, 64 << 20);
         let streams = options.streams.clamp(1, 16);
-        let staging = Staging::new(&context, slots, slot_bytes)?;
+        let staging = Staging::new(
+            &context,
+            slots,
+            slot_bytes + kernels::table_bytes(job::RUNS),
+        )?;
         let some = |n: usize| -> Result<Vec<Stream>, DeviceError> {
             (0..n).map(|_| context.stream(Priority::Usual)).collect()
         };
@@ -145,9 +158,21 @@ impl Device {
         let identity = context.identity();
         let name = format!("kvroom-{}-{}", identity.kind, identity.ordinal);
         let (counts, ends) = (Arc::clone(&stats), Arc::clone(&over));
+        let (compile, kernels) = (options.kernels, Arc::<OnceLock<_>>::default());
+        let said = Arc::clone(&kernels);
         let thread = std::thread::Builder::new().name(name);
         thread
-            .spawn(move || Lane::new(inbox, hands, jobs, counts, ends).run())
+            .spawn(move || {
+                let mut hands = hands;
+                if compile {
+                    let loaded = hands.load_kernels();
+                    if let Err(why) = &loaded {
+                        tracing::warn!(%why, "a device copies without kernels");
+                    }
+                    let _ = said.set(loaded);
+                }
+                Lane::new(inbox, hands, jobs, counts, ends).run();
+            })
             .map_err(|error| DeviceError::BadArgument {
                 call: "copy actor",
                 why: format!("the system gave no thread: {error}"),
@@ -159,6 +184,7 @@ impl Device {
                 mail,
                 over,
                 stats,
+                kernels,
                 jobs,
             }),
         })
@@ -177,11 +203,19 @@ impl Device {
         let counts = &self.shared.stats;
         LaneStats {
             pieces: of(&counts.pieces),
+            launched: of(&counts.launched),
             bytes: of(&counts.bytes),
             lost: of(&counts.lost),
             waiting: of(&counts.waiting),
             queued: of(&counts.queued),
         }
+    }
+
+    /// Whether kernels copy many small runs: yes, why not, or none while they are compiled or if they
+    /// were not asked for.
+    #[must_use]
+    pub fn kernels(&self) -> Option<Result<(), DeviceError>> {
+        self.shared.kernels.get().cloned()
     }
 
     /// Whether both are handles of the same copy actor.
