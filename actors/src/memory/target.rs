@@ -20,6 +20,12 @@ pub trait Doorbell: Send + Sync {
     /// The gate of claim `number` is closed and empty, or was. Called on the lane's thread; must
     /// not block.
     fn ring(&self, number: crate::ids::ClaimNo);
+
+    /// A device cannot write what came for claim `number`: it is lost, or its driver refused. The room is
+    /// to end. Called on a lane's thread; must not block.
+    fn device_failed(&self, number: crate::ids::ClaimNo, lost: bool, why: &str) {
+        let _ = (number, lost, why);
+    }
 }
 
 /// What landed through a gate.
@@ -224,6 +230,11 @@ impl Target {
     pub(crate) fn count_pieces(&self, pieces: u64, bytes: u64) {
         self.pieces.fetch_add(pieces, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Tells the claim's owner that a device cannot write what came for it.
+    pub(crate) fn device_failed(&self, number: crate::ids::ClaimNo, lost: bool, why: &str) {
+        self.doorbell.device_failed(number, lost, why);
     }
 
     pub(super) fn doorbell(&self) -> &Arc<dyn Doorbell> {

@@ -1,6 +1,7 @@
 //! What a lane queues with, and a piece while it is queued.
 
 use super::Waker;
+use super::net::Landing;
 use super::kernels::{Alike, Kernels, table_at, table_bytes};
 use crate::copy::device::{
     Context, Copy, DeviceError, Held, InFlight, Queue, QueueError, Ready, Slot, Staging, Stream,
@@ -24,6 +25,8 @@ pub(super) struct Streams {
 pub(super) struct Hands {
     context: Context,
     staging: Staging,
+    /// For what goes over a network.
+    outgoing: Staging,
     streams: Streams,
     kernels: Option<Kernels>,
     /// Streams of devices that pieces of this one go to, by way of a slot.
@@ -69,10 +72,11 @@ pub(super) enum When {
 }
 
 impl Hands {
-    pub(super) fn new(context: Context, staging: Staging, streams: Streams, waker: Waker) -> Self {
+    pub(super) fn new(context: Context, staging: Staging, outgoing: Staging, streams: Streams, waker: Waker) -> Self {
         Hands {
             context,
             staging,
+            outgoing,
             streams,
             kernels: None,
             far: Vec::new(),
@@ -101,6 +105,33 @@ impl Hands {
 
     pub(super) fn slot(&self) -> Option<Slot> {
         self.staging.take()
+    }
+
+    /// One for what goes over a network.
+    pub(super) fn outgoing_slot(&self) -> Option<Slot> {
+        self.outgoing.take()
+    }
+
+    /// Whether there is one of those.
+    pub(super) fn has_outgoing(&self) -> bool {
+        self.outgoing.free() > 0
+    }
+
+    /// Queues the copy of a frame from its slot into its pages.
+    #[allow(clippy::result_large_err)] // It hands things back.
+    pub(super) fn queue_landing(
+        &mut self,
+        landing: Landing,
+    ) -> Result<InFlight<Landing>, QueueError<Landing>> {
+        self.next = self.next.wrapping_add(1);
+        let list = &self.streams.writes;
+        let stream = &list[self.next % list.len()];
+        let waker = self.waker.clone();
+        stream.queue(landing, move |landing, q| {
+            land(landing, q)?;
+            let _ = q.call(move || waker.wake());
+            Ok(())
+        })
     }
 
     /// Has many small runs copied by kernels from now on, if they can be had.
@@ -288,6 +319,29 @@ fn copy<'q>(
             let pairs = from.into_iter().zip(to);
             copies.extend(pairs.map(|(from, to)| Copy { to, from }));
         }
+    }
+    q.copies(&copies)
+}
+
+fn land<'q>(landing: &'q mut Landing, q: &mut Queue<'q>) -> Result<(), DeviceError> {
+    let landing: &'q Landing = landing;
+    let (delivery, ranges) = (&landing.delivery, &landing.ranges);
+    let total: u64 = ranges.iter().map(|range| range.bytes).sum();
+    let slot = landing.slot.slot().ok_or_else(|| bug("no slot"))?;
+    let all = slot.source(0..total)?;
+    let mut copies = Vec::with_capacity(ranges.len());
+    let mut at = 0;
+    for range in ranges {
+        let (offset, bytes) = (range.offset, range.bytes);
+        let to = delivery
+            .stay()
+            .device_target(delivery.section(), offset, bytes, &landing.cursor);
+        let from = all.part(at..at + bytes)?;
+        copies.push(Copy {
+            to: to.map_err(unlent)?,
+            from,
+        });
+        at += bytes;
     }
     q.copies(&copies)
 }

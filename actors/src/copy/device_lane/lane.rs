@@ -1,9 +1,10 @@
 //! The thread: takes mail, looks at what is queued, queues more.
 
 use super::hands::{Hands, Holds, When};
-use super::job::{Flying, Job, Rest, Settled};
+use super::job::{Flying, Job, Kept, Settled};
+use super::net::Landing;
 use super::{Counts, Mail};
-use crate::copy::device::Polled;
+use crate::copy::device::{Held, InFlight, Polled};
 use crate::copy::schedule::{Class, Config, QueueFull, Scheduler, Turn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -34,7 +35,11 @@ pub(super) struct Lane {
     mail: Receiver<Mail>,
     hands: Hands,
     scheduler: Scheduler<Job>,
+    /// Those for a network, whose slots are free when a peer has answered.
+    network: Scheduler<Job>,
     flying: Vec<Flying>,
+    /// Frames on their way into pages, and whether part of that could not be queued.
+    landings: Vec<(InFlight<Landing>, bool)>,
     /// Jobs whose data is not there yet; those in front have a late stream.
     late: Vec<(Class, Job)>,
     /// Jobs that have nothing more to queue.
@@ -61,6 +66,8 @@ impl Lane {
             mail,
             hands,
             scheduler: Scheduler::new(&config),
+            network: Scheduler::new(&config),
+            landings: Vec::new(),
             flying: Vec::new(),
             late: Vec::new(),
             settling: Vec::new(),
@@ -80,8 +87,10 @@ impl Lane {
             idle = !self.take_mail(wait);
             self.hands.waker().hear();
             idle &= !self.look();
+            idle &= !self.look_at_landings();
             idle &= !self.queue_late();
-            idle &= !self.queue_some();
+            idle &= !self.queue_some(false);
+            idle &= !self.queue_some(true);
             idle &= !self.settle();
             self.count();
             if idle && self.holds_nothing() {
@@ -105,7 +114,9 @@ impl Lane {
 
     fn holds_nothing(&self) -> bool {
         self.flying.is_empty()
+            && self.landings.is_empty()
             && self.scheduler.is_empty()
+            && self.network.is_empty()
             && self.late.is_empty()
             && self.settling.is_empty()
     }
@@ -132,8 +143,10 @@ impl Lane {
     fn take(&mut self, mail: Mail) {
         match mail {
             Mail::Wake => {}
+            Mail::Land(landing) => self.land(*landing),
             Mail::Cancel(life) => {
                 self.scheduler.cancel(life.0);
+                self.network.cancel(life.0);
             }
             Mail::Job(class, new) => {
                 let job = Job::new(*new);
@@ -147,7 +160,11 @@ impl Lane {
 
     fn push(&mut self, class: Class, job: Job) {
         let flow = job.new.ticket.id().life.0;
-        if let Err(QueueFull { job, capacity }) = self.scheduler.push(flow, class, job) {
+        let scheduler = match job.new.is_for_network() {
+            true => &mut self.network,
+            false => &mut self.scheduler,
+        };
+        if let Err(QueueFull { job, capacity }) = scheduler.push(flow, class, job) {
             job.new.refuse(&format!(
                 "the device's lane holds {capacity} jobs, which is its limit (DeviceOptions::jobs)"
             ));
@@ -181,7 +198,7 @@ impl Lane {
         any
     }
 
-    fn landed(&self, rest: &Rest, holds: Holds) {
+    fn landed(&self, rest: &Kept, holds: Holds) {
         // A panic costs the piece's job, and not the lane: its part of the ticket is dropped unfinished.
         let landed = catch_unwind(AssertUnwindSafe(|| rest.landed(holds)));
         match landed {
@@ -194,6 +211,64 @@ impl Lane {
             }
             Err(_) => rest.broke(),
         }
+    }
+
+    /// Queues a frame from its slot into its pages.
+    fn land(&mut self, mut landing: Landing) {
+        let ranges = &mut landing.ranges;
+        let found = landing.delivery.for_each_range(|range| ranges.push(range));
+        if let Err(why) = found {
+            return landing.delivery.broke(false, &why);
+        }
+        match self.hands.queue_landing(landing) {
+            Ok(flight) => self.landings.push((flight, false)),
+            Err(refused) => {
+                let (lost, why) = (refused.error.is_sticky(), refused.error.to_string());
+                match refused.holds {
+                    Held::Back(landing) => landing.delivery.broke(lost, &why),
+                    Held::InFlight(flight) => self.landings.push((flight, true)),
+                }
+            }
+        }
+    }
+
+    /// Looks at frames on their way; whether any is over.
+    fn look_at_landings(&mut self) -> bool {
+        let mut any = false;
+        let mut i = 0;
+        while i < self.landings.len() {
+            let (flight, doomed) = self.landings.swap_remove(i);
+            match flight.poll() {
+                Polled::Pending(flight) => {
+                    self.landings.push((flight, doomed));
+                    let last = self.landings.len() - 1;
+                    self.landings.swap(i, last);
+                    i += 1;
+                }
+                Polled::Landed(landing) => {
+                    any = true;
+                    let Landing { delivery, slot, .. } = landing;
+                    let bytes = u64::from(delivery.length());
+                    if doomed {
+                        delivery.broke(false, "the device did not take all of it");
+                    } else {
+                        self.counts.pieces.fetch_add(1, Ordering::Relaxed);
+                        self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
+                        delivery.landed();
+                    }
+                    drop(slot);
+                }
+                Polled::Lost(lost) => {
+                    any = true;
+                    self.counts.lost.fetch_add(1, Ordering::Relaxed);
+                    let landing = lost.holds();
+                    landing.delivery.lost(&lost.why().to_string());
+                    // Its slot never comes back: who waits for one is to hear of it.
+                    landing.slot.never();
+                }
+            }
+        }
+        any
     }
 
     /// Queues the first piece of jobs whose data is not there yet, behind its event; and lets those go
@@ -231,6 +306,9 @@ impl Lane {
     }
 
     fn step_late(&mut self, i: usize, when: &When) -> bool {
+        if self.late[i].1.new.is_for_network() && !self.hands.has_outgoing() {
+            return false;
+        }
         let job = &mut self.late[i].1;
         let budget = self.hands.slot_bytes();
         let hands = &mut self.hands;
@@ -248,10 +326,16 @@ impl Lane {
     }
 
     /// Queues pieces as long as there is room; whether there was any.
-    fn queue_some(&mut self) -> bool {
+    fn queue_some(&mut self, network: bool) -> bool {
         let mut any = false;
-        while self.flying.len() < self.hands.window() {
-            match self.scheduler.next() {
+        while self.flying.len() < self.hands.window()
+            && (!network || self.hands.has_outgoing() || self.hands.context().lost().is_some())
+        {
+            let scheduler = match network {
+                true => &mut self.network,
+                false => &mut self.scheduler,
+            };
+            match scheduler.next() {
                 None => break,
                 Some(Turn::Cancelled(job)) => {
                     any = true;

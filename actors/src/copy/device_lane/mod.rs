@@ -8,6 +8,8 @@
 //!   host   device   pages ─▶ slot, enter       slot ─▶ pages, leave
 //!   device device   enter                      pages ─▶ pages, leave     (or by a slot, if neither
 //!                                                                         device reaches the other)
+//!   device network  pages ─▶ slot              frames out of the slot
+//!   network device  frame ─▶ slot, stay        slot ─▶ pages, mark, leave, acknowledge
 //! ```
 //!
 //! Rules:
@@ -17,18 +19,23 @@
 //! - No more is queued at a time than there are slots: that is what an abort waits for.
 //! - A job whose data is not there yet (an engine's event) waits in streams of its own, so that it holds
 //!   up no other.
+//! - What goes over a network has slots of its own, in each direction (`net`): they are free when a peer
+//!   has answered.
 //! - A lost device ends its jobs with [`Code::DeviceLost`](crate::reason::Code). What was queued then has
 //!   no end that anybody can prove, so its pages stay held.
 
 mod access;
+mod cut;
 mod hands;
 mod job;
 mod kernels;
 mod lane;
+mod net;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use job::DeviceJob;
+pub(crate) use job::{DeviceJob, Route, TcpEnds};
+pub(crate) use net::DeviceSink;
 
 use super::device::{Context, DeviceError, Priority, Staging, Stream};
 use super::schedule::Class;
@@ -36,6 +43,7 @@ use crate::ids::LifeId;
 use access::Access;
 use hands::{Hands, Streams};
 use lane::{LATE, Lane};
+use net::{Inbox, Landing};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -44,7 +52,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// How a device's copy actor works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceOptions {
-    /// Staging slots, which is also how many pieces are queued at a time; 2 to 256.
+    /// Staging slots, which is also how many pieces are queued at a time; 2 to 256. As many again are for
+    /// what is on its way over a network, and as many, if any comes, for what arrives over one.
     pub slots: usize,
     /// Bytes of one, which is the largest piece; 4 KiB to 64 MiB.
     pub slot_bytes: u64,
@@ -98,6 +107,7 @@ struct Shared {
     mail: SyncSender<Mail>,
     over: Arc<AtomicBool>,
     access: Mutex<Access>,
+    inbox: Inbox,
     stats: Arc<Counts>,
     kernels: Arc<OnceLock<Result<(), DeviceError>>>,
     jobs: usize,
@@ -118,6 +128,8 @@ enum Mail {
     Job(Class, Box<DeviceJob>),
     /// Jobs of this life were cancelled.
     Cancel(LifeId),
+    /// A frame is in its slot.
+    Land(Box<Landing>),
     /// Something that was queued is over.
     Wake,
 }
@@ -133,12 +145,8 @@ impl Device {
         let slots = options.slots.clamp(2, 256);
         let slot_bytes = options.slot_bytes.clamp(4 << 10, 64 << 20);
         let streams = options.streams.clamp(1, 16);
-        let staging = Staging::new(
-            &context,
-            slots,
-            slot_bytes + kernels::table_bytes(job::RUNS),
-        )?;
-        let some = |n: usize| -> Result<Vec<Stream>, DeviceError> {
+        let ring = || Staging::new(&context, slots, slot_bytes + kernels::table_bytes(job::RUNS));
+        let (staging, outgoing) = (ring()?, ring()?);        let some = |n: usize| -> Result<Vec<Stream>, DeviceError> {
             (0..n).map(|_| context.stream(Priority::Usual)).collect()
         };
         let streams = Streams {
@@ -153,7 +161,7 @@ impl Device {
             mail: mail.clone(),
             woken: Arc::default(),
         };
-        let hands = Hands::new(context.clone(), staging, streams, waker);
+        let hands = Hands::new(context.clone(), staging, outgoing, streams, waker);
         let over = Arc::new(AtomicBool::new(false));
         let identity = context.identity();
         let name = format!("kvroom-{}-{}", identity.kind, identity.ordinal);
@@ -180,6 +188,7 @@ impl Device {
         Ok(Device {
             shared: Arc::new(Shared {
                 access: Mutex::new(Access::new(context.clone())),
+                inbox: Inbox::new(context.clone(), slots),
                 context,
                 mail,
                 over,
