@@ -95,17 +95,38 @@ impl Pair {
     }
 
     async fn of(devices: &Devices, from: (At, PoolLayout), to: (At, PoolLayout)) -> Pair {
+        Pair::over(Over::Local, devices, from, to).await
+    }
+
+    async fn tcp(devices: &Devices, from: At, to: At) -> Pair {
+        let (from, to) = ((from, kv(26, PIECE)), (to, kv(26, PIECE)));
+        Pair::over(Over::Tcp, devices, from, to).await
+    }
+
+    async fn over(
+        over: Over,
+        devices: &Devices,
+        from: (At, PoolLayout),
+        to: (At, PoolLayout),
+    ) -> Pair {
         let hub = LocalHub::new();
         let rows = (devices.pool(from.0, aux(4)), devices.pool(to.0, aux(4)));
         let (from, to) = (devices.pool(from.0, from.1), devices.pool(to.0, to.1));
         let node = async |name: &str, kv: &Pool, rows: &Pool| {
-            let node = Node::builder(name).hub(&hub);
+            let mut node = Node::builder(name).hub(&hub);
+            if over == Over::Tcp {
+                node = node.listen("tcp://127.0.0.1:0");
+            }
             let node = node.pool(kv.clone()).pool(rows.clone());
             node.start().await.unwrap()
         };
         let prefill = node("prefill", &from, &rows.0).await;
         let decode = node("decode", &to, &rows.1).await;
-        let peer = decode.connect("local://prefill").await.unwrap();
+        let address = match over {
+            Over::Tcp => prefill.addresses()[0].clone(),
+            _ => "local://prefill".into(),
+        };
+        let peer = decode.connect(&address).await.unwrap();
         Pair {
             prefill,
             decode,
@@ -196,6 +217,38 @@ async fn pages_move_between_devices_and_to_and_from_the_host() {
     for (from, to) in ways {
         let pair = Pair::new(&devices, from, to).await;
         for id in 1..4 {
+            pair.moves(id, id == 2).await;
+        }
+        pair.end().await;
+    }
+    let stats: Vec<_> = devices.all.iter().map(Device::stats).collect();
+    assert!(
+        stats.iter().all(|s| s.bytes > 0 && s.lost == 0),
+        "{stats:?}"
+    );
+    drop(devices.all);
+    until("what was on the devices is freed", || {
+        devices.machine.blocks() == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pages_of_devices_move_over_a_network() {
+    // A page in a layer is the least that is sent.
+    let options = DeviceOptions {
+        slot_bytes: 256 << 10,
+        ..small()
+    };
+    let devices = Devices::new(with(2), &options);
+    let ways = [
+        (At::Device(0), At::Device(1)),
+        (At::Device(0), At::Host),
+        (At::Host, At::Device(1)),
+    ];
+    for (from, to) in ways {
+        let pair = Pair::tcp(&devices, from, to).await;
+        for id in 1..5 {
             pair.moves(id, id == 2).await;
         }
         pair.end().await;
@@ -493,6 +546,57 @@ async fn a_lost_device_ends_its_rooms_and_leaves_other_devices_serving() {
 }
 
 #[tokio::test]
+async fn a_device_that_is_lost_while_a_network_brings_pages_ends_the_room_and_no_other() {
+    let devices = Devices::new(with(2), &small());
+    let layout = || kv(26, 48 << 10);
+    let ends = ((At::Host, layout()), (At::Device(0), layout()));
+    let doomed = Pair::over(Over::Tcp, &devices, ends.0, ends.1).await;
+    // Another pool of the same node, on a device that goes on; its frames share the connections.
+    let named = |at| {
+        let layout = PoolLayout {
+            name: "other".into(),
+            ..layout()
+        };
+        devices.pool(at, layout)
+    };
+    let (from, to) = (named(At::Host), named(At::Device(1)));
+    doomed.prefill.add_pool(from.clone()).await.unwrap();
+    doomed.decode.add_pool(to.clone()).await.unwrap();
+    let fault = Fault {
+        call: Some("cuMemcpyBatchAsync"),
+        nth: 0,
+        what: Injected::Later(700),
+    };
+    let lease = doomed.to.lease_write(&[1, 2]).unwrap();
+    let room = doomed.decode.receive(RoomId(1)).from(&doomed.peer);
+    let room = room.into(lease).start().await.unwrap();
+    let sender = doomed.prefill.send(RoomId(1)).start().await.unwrap();
+    let lease = stamped(&doomed.from, &[8, 9], 7, 0);
+    devices.machine.inject(0, fault).unwrap();
+    let pushed = push(&sender, 0..2 * TOKENS, lease).await;
+    let ended = within(room.outcome()).await;
+    assert_eq!(code(&ended), Code::DeviceLost);
+    names(&text(&ended), &["device 0"]);
+    let told = within(sender.outcome()).await;
+    assert_eq!(code(&told), Code::DeviceLost);
+    // The source was the host's, and nothing of it is read any more. What the device may write is held.
+    assert!(within(pushed.released()).await.is_some());
+    assert!(room.try_released().is_none());
+    assert_eq!(doomed.to.leased_pages(), 2);
+    for id in 2..6 {
+        let lease = to.lease_write(&[1, 2]).unwrap();
+        let room = doomed.decode.receive(RoomId(id)).from(&doomed.peer);
+        let room = room.into(lease).start().await.unwrap();
+        let sender = doomed.prefill.send(RoomId(id)).start().await.unwrap();
+        let lease = stamped(&from, &[8, 9], id, 0);
+        drop(push(&sender, 0..2 * TOKENS, lease).await);
+        sender.finish(2 * TOKENS, None).unwrap();
+        assert_eq!(within(room.outcome()).await, Outcome::Done);
+        is_stamped(&within(room.released()).await.leases[0], id, 0);
+    }
+}
+
+#[tokio::test]
 async fn an_event_for_pages_of_the_host_is_refused() {
     let devices = Devices::two();
     let pair = Pair::new(&devices, At::Host, At::Device(0)).await;
@@ -511,7 +615,14 @@ async fn an_event_for_pages_of_the_host_is_refused() {
 /// Whoever gets pages back writes them at once; nothing of the aborted room may come after that.
 #[tokio::test]
 async fn no_byte_changes_after_an_aborted_room_has_given_its_pages_back() {
-    for (seed, to) in [(1, At::Device(1)), (2, At::Host), (3, At::Device(0))] {
+    let ways = [
+        (Over::Local, At::Device(0), At::Device(1)),
+        (Over::Local, At::Device(0), At::Host),
+        (Over::Local, At::Device(0), At::Device(0)),
+        (Over::Tcp, At::Device(0), At::Device(1)),
+        (Over::Tcp, At::Host, At::Device(1)),
+    ];
+    for (seed, (over, from, to)) in (1..).zip(ways) {
         let config = Config {
             seed,
             delay: Duration::from_micros(300),
@@ -519,17 +630,24 @@ async fn no_byte_changes_after_an_aborted_room_has_given_its_pages_back() {
             ..with(2)
         };
         let devices = Devices::new(config, &small());
-        let pair = Pair::new(&devices, At::Device(0), to).await;
-        for id in 1..40u64 {
+        let layout = || kv(26, 48 << 10);
+        let pair = Pair::over(over, &devices, (from, layout()), (to, layout())).await;
+        for id in 1..30u64 {
             let lease = pair.to.lease_write(&[1, 2, 3, 4]).unwrap();
             let room = pair.decode.receive(RoomId(id)).from(&pair.peer).into(lease);
             let room = room.start().await.unwrap();
             let sender = pair.prefill.send(RoomId(id)).start().await.unwrap();
+            let before: u64 = devices.all.iter().map(|d| d.stats().pieces).sum();
             let lease = stamped(&pair.from, &[5, 6, 7, 8], id, 0);
             let pushed = push(&sender, 0..4 * TOKENS, lease).await;
-            let some = id % 8;
-            until("some of it is under way", || {
-                devices.all[0].stats().queued >= some.min(3) || sender.poll().ended
+            let moved = || {
+                devices
+                    .all
+                    .iter()
+                    .map(|d| d.stats().pieces + d.stats().queued)
+            };
+            until("some of it is under way, or has landed", || {
+                moved().sum::<u64>() >= before + id % 2
             })
             .await;
             match id % 2 {

@@ -337,7 +337,10 @@ impl Parts {
         if self.left == 0 {
             return End::All(std::mem::take(&mut self.facts), self.all_finished);
         }
-        let fresh = self.facts.landed_bytes.saturating_sub(self.facts.told_bytes);
+        let fresh = self
+            .facts
+            .landed_bytes
+            .saturating_sub(self.facts.told_bytes);
         if fresh < TELL_EVERY {
             return End::One(0);
         }

@@ -265,6 +265,9 @@ mod tests {
     fn a_page_that_no_slot_holds_is_refused_with_what_to_do() {
         let mut cut = Cut::new(place(0..2, 3), layout(5_000), 4_096, 8);
         let text = cut.next().unwrap_err();
-        assert!(text.contains("5000 bytes") && text.contains("slot_bytes"), "{text}");
+        assert!(
+            text.contains("5000 bytes") && text.contains("slot_bytes"),
+            "{text}"
+        );
     }
 }

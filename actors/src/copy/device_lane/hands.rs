@@ -1,8 +1,8 @@
 //! What a lane queues with, and a piece while it is queued.
 
 use super::Waker;
-use super::net::Landing;
 use super::kernels::{Alike, Kernels, table_at, table_bytes};
+use super::net::Landing;
 use crate::copy::device::{
     Context, Copy, DeviceError, Held, InFlight, Queue, QueueError, Ready, Slot, Staging, Stream,
 };
@@ -72,7 +72,13 @@ pub(super) enum When {
 }
 
 impl Hands {
-    pub(super) fn new(context: Context, staging: Staging, outgoing: Staging, streams: Streams, waker: Waker) -> Self {
+    pub(super) fn new(
+        context: Context,
+        staging: Staging,
+        outgoing: Staging,
+        streams: Streams,
+        waker: Waker,
+    ) -> Self {
         Hands {
             context,
             staging,

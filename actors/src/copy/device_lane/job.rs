@@ -1,18 +1,18 @@
 //! A job of a device's lane: what it still has to queue, and what became of what it queued.
 
 use super::cut::{self, Cut};
-use super::net::Staged;
-use super::{Device, Waker};
 use super::hands::{Hands, Holds, Way as Path, When};
 use super::kernels::table_at;
+use super::net::Staged;
+use super::{Device, Waker};
 use crate::copy::device::{DeviceError, Held, InFlight, Ready};
 use crate::copy::job::{Place, SourceSum};
 use crate::copy::pieces::Pieces;
 use crate::copy::schedule::{Class, Work};
 use crate::fabric::shm::Way;
 use crate::fabric::tcp::{NewJob, TcpRoute};
-use crate::ids::ClaimNo;
 use crate::fabric::{Fabric, Fact};
+use crate::ids::ClaimNo;
 use crate::memory::Ticket;
 use crate::runtime::meter::Meter;
 use kvroom_kernels::layout::PoolLayout;

@@ -397,8 +397,9 @@ impl Lane {
         let counts = &self.counts;
         let of = |n: usize| n as u64;
         counts.waiting.store(of(self.late.len()), Ordering::Relaxed);
-        counts
-            .queued
-            .store(of(self.flying.len()), Ordering::Relaxed);
+        counts.queued.store(
+            of(self.flying.len() + self.landings.len()),
+            Ordering::Relaxed,
+        );
     }
 }

@@ -145,8 +145,15 @@ impl Device {
         let slots = options.slots.clamp(2, 256);
         let slot_bytes = options.slot_bytes.clamp(4 << 10, 64 << 20);
         let streams = options.streams.clamp(1, 16);
-        let ring = || Staging::new(&context, slots, slot_bytes + kernels::table_bytes(job::RUNS));
-        let (staging, outgoing) = (ring()?, ring()?);        let some = |n: usize| -> Result<Vec<Stream>, DeviceError> {
+        let ring = || {
+            Staging::new(
+                &context,
+                slots,
+                slot_bytes + kernels::table_bytes(job::RUNS),
+            )
+        };
+        let (staging, outgoing) = (ring()?, ring()?);
+        let some = |n: usize| -> Result<Vec<Stream>, DeviceError> {
             (0..n).map(|_| context.stream(Priority::Usual)).collect()
         };
         let streams = Streams {

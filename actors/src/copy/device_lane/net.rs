@@ -10,7 +10,7 @@
 
 use super::{Device, Mail, Waker};
 use crate::copy::device::{Context, DeviceError, Slot, Staging};
-use crate::fabric::tcp::staged::{Delivery, StagedSink, StagedSlot, StagedSource, Wake};
+use crate::fabric::tcp::staged::{Delivery, NoSlots, StagedSink, StagedSlot, StagedSource, Wake};
 use crate::memory::{PoolRange, TargetSection};
 use std::cell::Cell;
 use std::ops::Range;
@@ -136,12 +136,18 @@ impl StagedSink for DeviceSink {
         section: &TargetSection,
         bytes: usize,
         wake: &Wake,
-    ) -> Result<Option<Box<dyn StagedSlot>>, String> {
+    ) -> Result<Option<Box<dyn StagedSlot>>, NoSlots> {
         let Some(device) = section.device() else {
-            return Err("a section that is not on a device; a bug of kvroom".into());
+            return Err(NoSlots {
+                lost: false,
+                why: "a section that is not on a device; a bug of kvroom".into(),
+            });
         };
         let slot = device.shared.inbox.take(bytes, wake);
-        let slot = slot.map_err(|error| error.to_string())?;
+        let slot = slot.map_err(|error| NoSlots {
+            lost: error.is_sticky(),
+            why: error.to_string(),
+        })?;
         Ok(slot.map(|slot| {
             Box::new(Arriving {
                 slot: Some(slot),

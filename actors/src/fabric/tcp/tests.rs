@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 mod slices;
+mod staged;
 
 const LAYERS: u32 = 3;
 const PAGES: u32 = 8;
@@ -407,7 +408,7 @@ fn a_connection_that_is_opened_again_takes_the_place_of_the_old_one() {
 }
 
 #[test]
-fn acknowledgements_out_of_order_are_a_lie() {
+fn an_acknowledgement_of_a_frame_that_does_not_wait_for_one_is_a_lie() {
     run(async {
         let prefill = Side::new(1 << 20, Net::default());
         let decode = Side::new(1 << 20, Net::default());

@@ -12,6 +12,7 @@ use crate::fabric::tcp::job::Stretch;
 use crate::limits::UNIT;
 use crate::memory::{MAX_RANGES, TargetSection};
 use crate::slice::{Slice, SliceCells, TargetSlice};
+use kvroom_kernels::checksum::Checksum;
 use kvroom_kernels::layout::cube::{
     CubeKind, CubeLayout, Dim, DimOrder, Dtype, Plane, Share, Span,
 };
@@ -354,7 +355,7 @@ impl Leg {
 
     fn bytes(&self, tokens: Range<u64>) -> u64 {
         let place = self.place(tokens);
-        SlicedJob::new(&place, place.slice.as_ref().unwrap())
+        SlicedJob::new(&place, place.slice.as_ref().unwrap(), false)
             .unwrap()
             .bytes()
     }
@@ -622,17 +623,28 @@ fn a_job_whose_pages_do_not_hold_its_tokens_is_an_error_and_sends_nothing() {
             leg.prefill.node.stats.copied_bytes.load(Ordering::Relaxed),
             0
         );
-        // What is summed of slices is not said yet: such a job ends with that.
-        let mut summed = post_place(
-            &leg.prefill,
-            &leg.source,
-            &leg.gate,
-            Class::Bulk,
-            good,
-            true,
-        );
-        let back = summed.backs.recv().await.unwrap();
-        assert!(!back.finished && back.facts.errored.unwrap().contains("checksum"));
+    });
+}
+
+#[test]
+fn the_sum_over_a_job_of_slices_is_the_one_over_what_has_landed() {
+    run(async {
+        let world = large_cells(&Net::default());
+        world.join(0);
+        let leg = &world.legs[0];
+        let (side, lease, place) = (&leg.prefill, &leg.source, leg.place(0..856));
+        let mut posted = post_place(side, lease, &leg.gate, Class::Bulk, place, true);
+        let back = posted.backs.recv().await.unwrap();
+        assert!(back.finished, "{:?}", back.facts);
+        let section = leg.gate.target().section(0).unwrap();
+        let rows = section.slice().unwrap().rows(section.arc_pages()).unwrap();
+        let landed = image_of(&world.decode.pool);
+        let mut sum = Checksum::new();
+        for row in rows {
+            let bytes = &landed[row.offset as usize..(row.offset + row.bytes) as usize];
+            sum.add_row(0, row.name, bytes);
+        }
+        assert_eq!(back.facts.checksum, sum.value());
     });
 }
 
@@ -866,7 +878,7 @@ fn carry_by_frames(seed: u64, budget: u64) -> Result<bool, TestCaseError> {
         to: 0..to.pages.len(),
         slice: None,
     };
-    let Ok(job) = SlicedJob::new(&place, &Arc::new(slice)) else {
+    let Ok(job) = SlicedJob::new(&place, &Arc::new(slice), false) else {
         // Nothing in common.
         return Ok(false);
     };
