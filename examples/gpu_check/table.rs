@@ -52,6 +52,18 @@ impl Row {
         }
     }
 
+    /// A row of a number that must reach its bar, if there is one.
+    pub(crate) fn judged(name: &str, said: String, seen: f64, bar: Option<f64>) -> Row {
+        let verdict = match bar {
+            None => Verdict::NoBar,
+            // Not a number reaches nothing.
+            Some(bar) if seen >= bar => Verdict::Ok,
+            Some(_) => Verdict::Missed,
+        };
+        let bar = bar.map_or_else(String::new, |bar| format!(">= {bar}"));
+        Row::new(name, said, &bar, verdict)
+    }
+
     pub(crate) fn failed(name: &str, said: String) -> Row {
         Row::new(name, said, "", Verdict::Failed)
     }
