@@ -3,6 +3,8 @@
 mod errors;
 mod grid;
 mod property;
+mod rows;
+mod tiling;
 
 use super::*;
 use crate::layout::cube::{CubeKind, DimOrder, Dtype, Share};
