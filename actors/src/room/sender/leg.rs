@@ -249,3 +249,6 @@ pub(super) fn account(landed: &mut Coverage, spec: &JobSpec) -> Result<(), Strin
     };
     added.map_err(|overlap| overlap.to_string())
 }
+
+#[cfg(test)]
+mod tests;
