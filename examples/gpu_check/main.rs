@@ -6,7 +6,7 @@
 //!                           speed      gather, scatter, reslice against the driver's own large copy
 //!                           pipeline   gather ─▶ a ring of slots ─▶ scatter, on two streams
 //!                           memcheck   `correct` once more, as a child of compute-sanitizer
-//!                           rooms      not built in yet
+//!                           rooms      aborted in mid-pipeline, with canaries in the pages that came back
 //!                         ─▶ table ─▶ exit code
 //! ```
 //!

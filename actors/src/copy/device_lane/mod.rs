@@ -31,8 +31,6 @@ mod job;
 mod kernels;
 mod lane;
 mod net;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use job::{DeviceJob, Route, TcpEnds};
 pub(crate) use net::DeviceSink;
