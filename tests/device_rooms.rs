@@ -410,6 +410,44 @@ async fn nothing_of_a_chunk_is_read_before_its_event_has_fired() {
     }
 }
 
+#[tokio::test]
+async fn each_layer_goes_out_as_soon_as_it_is_computed() {
+    for over in [Over::Local, Over::Tcp] {
+        let devices = Devices::two();
+        let layout = || kv(26, 32 << 10);
+        let ends = ((At::Device(0), layout()), (At::Device(1), layout()));
+        let pair = Pair::over(over, &devices, ends.0, ends.1).await;
+        let lease = pair.to.lease_write(&[4, 5]).unwrap();
+        let room = pair.decode.receive(RoomId(1)).from(&pair.peer).into(lease);
+        let room = room.start().await.unwrap();
+        let sender = pair.prefill.send(RoomId(1)).start().await.unwrap();
+        drop(stamped(&pair.from, &[8, 9], 7, 0));
+        let mut engines = Vec::new();
+        for layer in 0..LAYERS {
+            let engine = Engine::held(&devices, 0);
+            let lease = pair.from.lease_read(&[8, 9]).unwrap();
+            let chunk = Chunk::tokens(0..2 * TOKENS).layers(layer..layer + 1);
+            let chunk = chunk.pages(lease).ready(Arc::clone(&engine.ready));
+            let pushed = sender.reserve().await.unwrap().push(chunk).unwrap();
+            engines.push((engine, pushed));
+        }
+        sender.finish(2 * TOKENS, None).unwrap();
+        // The last layer first: the event decides, and not the order of the chunks.
+        rewrite(&pair.from, &[8, 9], 1);
+        let (engine, pushed) = engines.pop().unwrap();
+        engine.goes();
+        assert!(within(pushed.released()).await.is_some());
+        assert_eq!(room.poll().state, StateName::Transferring);
+        let (first, pushed) = engines.pop().unwrap();
+        assert!(pushed.try_released().is_none());
+        first.goes();
+        assert_eq!(within(room.outcome()).await, Outcome::Done);
+        is_stamped(&within(room.released()).await.leases[0], 1, 0);
+        drop((sender, first.stream, engine.stream, pushed));
+        pair.end().await;
+    }
+}
+
 /// Writes pages as an engine does, whoever holds leases of them.
 fn rewrite(pool: &Pool, pages: &[u32], of: u64) {
     let (device, memory) = (pool.device().unwrap(), pool.device_memory().unwrap());

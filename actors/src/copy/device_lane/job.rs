@@ -86,7 +86,7 @@ pub(super) struct Job {
     queued_bytes: u64,
     sum: Option<SourceSum>,
     no_more: bool,
-    fate: Rc<Fate>,
+    pub(super) fate: Rc<Fate>,
 }
 
 /// What a job shares with its pieces that are queued.

@@ -1,12 +1,13 @@
 //! The thread: takes mail, looks at what is queued, queues more.
 
 use super::hands::{Hands, Holds, When};
-use super::job::{Flying, Job, Kept, Settled};
+use super::job::{Fate, Flying, Job, Kept, Settled};
 use super::net::Landing;
 use super::{Counts, Mail};
 use crate::copy::device::{Held, InFlight, Polled};
 use crate::copy::schedule::{Class, Config, QueueFull, Scheduler, Turn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -40,8 +41,10 @@ pub(super) struct Lane {
     flying: Vec<Flying>,
     /// Frames on their way into pages, and whether part of that could not be queued.
     landings: Vec<(InFlight<Landing>, bool)>,
-    /// Jobs whose data is not there yet; those in front have a late stream.
+    /// Jobs whose data is not there yet.
     late: Vec<(Class, Job)>,
+    /// Whose piece was queued last in each late stream: while it is, the stream may stand still.
+    late_users: [Option<Rc<Fate>>; LATE],
     /// Jobs that have nothing more to queue.
     settling: Vec<Job>,
     counts: Arc<Counts>,
@@ -70,6 +73,7 @@ impl Lane {
             landings: Vec::new(),
             flying: Vec::new(),
             late: Vec::new(),
+            late_users: [None, None],
             settling: Vec::new(),
             counts,
             over,
@@ -271,24 +275,27 @@ impl Lane {
         any
     }
 
-    /// Queues the first piece of jobs whose data is not there yet, behind its event; and lets those go
-    /// on whose data has come. Whether any of that happened.
+    /// Queues the first piece of jobs whose data is not there yet, behind its event, each in a stream that
+    /// no other waits in; and lets those go on whose data has come. Whether any of that happened.
     fn queue_late(&mut self) -> bool {
         let mut any = false;
-        let mut streams = 0;
         let mut i = 0;
         while i < self.late.len() {
-            let over = self.late[i].1.is_over();
-            let when = self.late[i].1.when(streams % LATE);
-            match when {
-                When::After(..) if !over => {
-                    if streams < LATE
-                        && self.late[i].1.queued() < LATE_PIECES
+            let job = &self.late[i].1;
+            let (over, queued) = (job.is_over(), job.queued());
+            let free = self.late_users.iter().position(|user| match user {
+                Some(fate) => fate.queued.get() == 0,
+                None => true,
+            });
+            match job.when(free.unwrap_or(0)) {
+                when @ When::After(..) if !over => {
+                    if let Some(free) = free
+                        && queued < LATE_PIECES
                         && self.flying.len() < self.hands.window()
                     {
+                        self.late_users[free] = Some(Rc::clone(&job.fate));
                         any |= self.step_late(i, &when);
                     }
-                    streams += 1;
                     i += 1;
                 }
                 _ => {
