@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 /// Streams for jobs whose data is not there yet, and so how many of these have work queued at a time.
@@ -128,10 +128,7 @@ impl Lane {
     /// Whether anything came.
     fn take_mail(&mut self, wait: Duration) -> bool {
         let mut came = false;
-        let mut next = match self.mail.recv_timeout(wait) {
-            Ok(mail) => Some(mail),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        };
+        let mut next = self.mail.recv_timeout(wait).ok();
         for _ in 0..MAIL_AT_ONCE {
             let Some(mail) = next.take() else { break };
             came = true;
@@ -148,6 +145,7 @@ impl Lane {
         match mail {
             Mail::Wake => {}
             Mail::Land(landing) => self.land(*landing),
+            Mail::Ring(device, bytes) => device.make_ring(bytes),
             Mail::Cancel(life) => {
                 self.scheduler.cancel(life.0);
                 self.network.cancel(life.0);

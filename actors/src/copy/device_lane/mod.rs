@@ -128,6 +128,9 @@ enum Mail {
     Cancel(LifeId),
     /// A frame is in its slot.
     Land(Box<Landing>),
+    /// Frames of so many bytes are to come. The driver is asked for their slots by the lane, and not by who
+    /// reads a socket: it may take its time.
+    Ring(Device, usize),
     /// Something that was queued is over.
     Wake,
 }

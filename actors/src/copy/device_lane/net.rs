@@ -50,9 +50,18 @@ impl Drop for Staged {
 pub(super) struct Inbox {
     context: Context,
     slots: usize,
-    /// Made with the first frame; a node that only sends needs none.
-    ring: Mutex<Option<Staging>>,
+    ring: Mutex<Ring>,
     waiting: Mutex<Vec<Wake>>,
+}
+
+/// Made with the first frame; a node that only sends needs none.
+#[derive(Default)]
+struct Ring {
+    slots: Option<Staging>,
+    /// The lane was asked for slots of so many bytes.
+    asked: u64,
+    /// And the driver gave none.
+    refused: Option<DeviceError>,
 }
 
 /// A frame that arrives for a device.
@@ -87,32 +96,52 @@ impl Inbox {
         }
     }
 
-    /// A slot of `bytes` bytes at least; if none is free, `wake` is called when one may be.
-    fn take(&self, bytes: usize, wake: &Wake) -> Result<Option<Slot>, DeviceError> {
+    /// A slot of `bytes` bytes at least; if none is free, or if the lane has to make some first, `wake` is
+    /// called when one may be.
+    fn take(
+        &self,
+        device: &Device,
+        bytes: usize,
+        wake: &Wake,
+    ) -> Result<Option<Slot>, DeviceError> {
         if let Some(sticky) = self.context.lost() {
             // Slots may be gone with it.
             return Err(DeviceError::Lost(sticky.clone()));
         }
         // Before it is looked: a slot that comes back meanwhile wakes for nothing, and is not missed.
         lock(&self.waiting).push(Arc::clone(wake));
-        let mut ring = lock(&self.ring);
-        let bytes = bytes as u64;
-        let fits = ring.as_ref().is_some_and(|ring| ring.slot_bytes() >= bytes);
-        if !fits {
-            // Frames are as large as the peer was told, which is one size for all; a larger one comes
-            // once. Slots of the old ring are freed as they come back.
-            let size = bytes.next_power_of_two().max(64 << 10);
-            *ring = Some(Staging::new(&self.context, self.slots, size)?);
-        }
-        let slot = ring.as_ref().and_then(Staging::take);
-        drop(ring);
-        if slot.is_some() {
+        let slot = self.look(device, bytes);
+        if !matches!(slot, Ok(None)) {
             let mut waiting = lock(&self.waiting);
             if let Some(at) = waiting.iter().position(|one| Arc::ptr_eq(one, wake)) {
                 waiting.swap_remove(at);
             }
         }
-        Ok(slot)
+        slot
+    }
+
+    fn look(&self, device: &Device, bytes: usize) -> Result<Option<Slot>, DeviceError> {
+        let mut ring = lock(&self.ring);
+        let wanted = bytes as u64;
+        if let Some(slots) = ring.slots.as_ref().filter(|s| s.slot_bytes() >= wanted) {
+            return Ok(slots.take());
+        }
+        if let Some(refused) = ring.refused.take() {
+            // Who comes later has it tried again.
+            ring.asked = 0;
+            return Err(refused);
+        }
+        if ring.asked < wanted {
+            let ask = Mail::Ring(device.clone(), bytes);
+            if device.shared.mail.try_send(ask).is_err() {
+                return Err(DeviceError::Limit {
+                    what: "jobs that wait for a device (DeviceOptions::jobs)",
+                    limit: device.shared.jobs,
+                });
+            }
+            ring.asked = wanted;
+        }
+        Ok(None)
     }
 
     /// A slot is free, or none ever will be.
@@ -143,7 +172,7 @@ impl StagedSink for DeviceSink {
                 why: "a section that is not on a device; a bug of kvroom".into(),
             });
         };
-        let slot = device.shared.inbox.take(bytes, wake);
+        let slot = device.shared.inbox.take(device, bytes, wake);
         let slot = slot.map_err(|error| NoSlots {
             lost: error.is_sticky(),
             why: error.to_string(),
@@ -212,6 +241,23 @@ impl Drop for Free {
 }
 
 impl Device {
+    /// Makes slots for frames of so many bytes. On the lane's thread. Frames are as large as the peer was
+    /// told, which is one size for all; larger ones come once. Slots of a former size are freed as they
+    /// come back.
+    pub(super) fn make_ring(&self, bytes: usize) {
+        let inbox = &self.shared.inbox;
+        let size = (bytes as u64).next_power_of_two().max(64 << 10);
+        let made = Staging::new(&inbox.context, inbox.slots, size);
+        {
+            let mut ring = lock(&inbox.ring);
+            match made {
+                Ok(slots) => ring.slots = Some(slots),
+                Err(refused) => ring.refused = Some(refused),
+            }
+        }
+        inbox.came_free();
+    }
+
     /// Has a frame copied from its slot into its pages.
     fn land(&self, landing: Landing) {
         use std::sync::mpsc::TrySendError;
