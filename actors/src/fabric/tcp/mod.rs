@@ -14,8 +14,12 @@
 //! - a byte is placed after its header's CRC was checked, within the claim's own pages, through its
 //!   open gate, which is held for one non-blocking read;
 //! - a frame counts after its trailer says that it is valid; coverage is the receiver's own account;
+//! - a frame of slices of cells names no heads and no tokens: which these are the receiver's claim says,
+//!   and each end walks the receiver's order of the bytes with a plan of its own;
 //! - a sender's source is free the moment its job is over: what is half written goes on from zeroes
 //!   and ends with a void trailer. No zero-copy send, for the same reason;
+//! - memory that the CPU does not reach is read and written by way of staging (`staged`): a frame for it
+//!   counts when it is out of its slot;
 //! - "flushed" means acknowledged by the receiving lane. What a lost connection had not acknowledged
 //!   goes out again on another one of the same route: the same bytes, through the same gate.
 
@@ -90,8 +94,8 @@ pub(crate) struct TcpRoute {
 }
 
 impl TcpRoute {
-    /// A route without connections: its part for small pieces runs on `home`, one for large pieces
-    /// on each of `lanes`, of which as many are used as there are connections.
+    /// As [`TcpRoute::start_with`], into memory that the CPU reaches alone.
+    #[cfg(test)]
     pub(crate) fn start(
         peer: PeerRef,
         name: &str,
@@ -103,7 +107,9 @@ impl TcpRoute {
         TcpRoute::start_with(peer, name, node, home, lanes, events, None)
     }
 
-    /// The same; what goes to memory that the CPU does not reach goes by way of `sink`.
+    /// A route without connections: its part for small pieces runs on `home`, one for large pieces
+    /// on each of `lanes`, of which as many are used as there are connections. What goes to memory that the
+    /// CPU does not reach goes by way of `sink`.
     pub(crate) fn start_with(
         peer: PeerRef,
         name: &str,

@@ -118,13 +118,13 @@ impl Delivery {
         self.data.section
     }
 
-    /// Layers, and places in the claim's list, of which the frame has all, or, if it is of one cell, the
-    /// bytes from [`position`](Delivery::position) on.
+    /// The rectangle of cells that the frame is of: layers, and places in the claim's list.
     pub(crate) fn cells(&self) -> (Range<u32>, Range<u32>) {
         (self.data.layers.clone(), self.data.places.clone())
     }
 
-    /// Where in its cells the frame begins.
+    /// Where in the bytes of its rectangle the frame begins. If the section has a slice, that is 0 unless
+    /// the rectangle is one cell.
     pub(crate) fn position(&self) -> u64 {
         self.data.position
     }

@@ -48,14 +48,14 @@ impl TicketSink for Backs {
     }
 }
 
-fn node(net: Net, limits: Limits) -> Arc<NodeShared> {
+fn node(net: Net, limits: Limits, deadlines: Deadlines) -> Arc<NodeShared> {
     Arc::new(NodeShared {
         beats: crate::runtime::pulse::Beats::new(std::time::Instant::now(), 1, 1),
         doors: Vec::new(),
         name: "node".into(),
         incarnation: Incarnation::default(),
         limits,
-        deadlines: Deadlines::default(),
+        deadlines,
         net,
         gates: GateTable::new(64),
         stats: Arc::new(Stats::default()),
@@ -94,7 +94,7 @@ impl Side {
     }
 
     fn of(layout: PoolLayout, net: Net, limits: Limits) -> Self {
-        let node = node(net, limits);
+        let node = node(net, limits, Deadlines::default());
         let events: Arc<Mutex<Vec<RouteEvent>>> = Arc::default();
         let told = Arc::clone(&events);
         let arbiter = Arbiter::current();

@@ -1,9 +1,12 @@
 //! Ends that are reached by way of staging only: here, a stand-in for a device in plain memory.
 
 use super::super::frame::Header;
-use super::super::staged::{Delivery, StagedSink, StagedSlot, StagedSource, Wake};
+use super::super::staged::{Delivery, NoSlots, StagedSink, StagedSlot, StagedSource, Wake};
 use super::*;
 use crate::memory::TargetSection;
+use crate::slice::TargetSlice;
+use kvroom_kernels::layout::cube::{CubeKind, CubeLayout, DimOrder, Dtype, Plane, Share, Span};
+use kvroom_kernels::plan::cube::Part;
 use std::io::{Read, Write};
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
@@ -43,6 +46,11 @@ impl Device {
     /// What came as number `at` of those that wait goes where it belongs.
     fn scatter(&self, at: usize) {
         let (slot, delivery) = self.came.lock().unwrap().remove(at);
+        assert_eq!(delivery.length() as usize, slot.bytes.len());
+        assert_eq!((delivery.claim(), delivery.section()), (ClaimNo(7), 0));
+        let (layers, places) = delivery.cells();
+        let cells = (layers.len() * places.len()) as u64;
+        assert!(delivery.position() + u64::from(delivery.length()) <= cells * CELL);
         let (mut rest, mut memory) = (&slot.bytes[..], self.memory.lock().unwrap());
         let scattered = delivery.for_each_range(|range| {
             let (now, later) = rest.split_at(range.bytes as usize);
@@ -70,23 +78,29 @@ impl StagedSink for Device {
         section.memory().layout().name == "kv"
     }
 
-    fn slot(&self, bytes: usize, wake: &Wake) -> Option<Box<dyn StagedSlot>> {
+    fn slot(
+        &self,
+        _: &TargetSection,
+        bytes: usize,
+        wake: &Wake,
+    ) -> Result<Option<Box<dyn StagedSlot>>, NoSlots> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         if self.free.load(Ordering::Relaxed) == 0 {
             self.waiting.lock().unwrap().push(Arc::clone(wake));
-            return None;
+            return Ok(None);
         }
         self.free.fetch_sub(1, Ordering::Relaxed);
-        Some(Box::new(HostSlot {
+        Ok(Some(Box::new(HostSlot {
             bytes: vec![0; bytes],
             home: self.me.upgrade().unwrap(),
-        }))
+        })))
     }
 }
 
 impl StagedSlot for HostSlot {
-    fn bytes(&mut self) -> &mut [u8] {
-        &mut self.bytes
+    fn write(&mut self, range: Range<u64>, see: &mut dyn FnMut(&mut [u8])) -> bool {
+        let range = range.start as usize..range.end as usize;
+        self.bytes.get_mut(range).map(see).is_some()
     }
 
     fn deliver(self: Box<Self>, to: Delivery) {
@@ -103,8 +117,9 @@ struct Gathered {
 }
 
 impl StagedSource for Gathered {
-    fn bytes(&self, range: Range<u64>) -> Option<&[u8]> {
-        self.bytes.get(range.start as usize..range.end as usize)
+    fn read(&self, range: Range<u64>, see: &mut dyn FnMut(&[u8])) -> bool {
+        let range = range.start as usize..range.end as usize;
+        self.bytes.get(range).map(see).is_some()
     }
 
     fn checksum(&self) -> Option<u64> {
@@ -116,7 +131,12 @@ const CELL: u64 = 100_000;
 
 /// A receiver whose pages of the pool "kv" are on a device.
 fn receiver(slots: usize) -> (Side, Arc<Device>) {
+    receiver_within(slots, Deadlines::default())
+}
+
+fn receiver_within(slots: usize, deadlines: Deadlines) -> (Side, Arc<Device>) {
     let mut side = Side::new(CELL, Net::default());
+    side.node = node(Net::default(), Limits::default(), deadlines);
     let device = Device::new(side.pool.layout().bytes(), slots);
     let arbiter = Arbiter::current();
     let told = Arc::clone(&side.events);
@@ -264,6 +284,14 @@ fn frame(seq: u64, gate: &OpenGate, layer: u32) -> Vec<u8> {
 
 /// The next acknowledgement that comes.
 async fn next_ack(stream: &mut UnixStream) -> Ack {
+    loop {
+        if let Header::Ack(ack) = next_header(stream).await {
+            return ack;
+        }
+    }
+}
+
+async fn next_header(stream: &mut UnixStream) -> Header {
     let mut header = [0; HEADER];
     let mut have = 0;
     loop {
@@ -273,10 +301,7 @@ async fn next_ack(stream: &mut UnixStream) -> Ack {
             Err(_) => tokio::task::yield_now().await,
         }
         if have == HEADER {
-            have = 0;
-            if let Header::Ack(ack) = Header::decode(&header).unwrap() {
-                return ack;
-            }
+            return Header::decode(&header).unwrap();
         }
     }
 }
@@ -309,6 +334,103 @@ fn deliveries_are_acknowledged_in_the_order_in_which_they_end() {
                 }
             );
         }
+    });
+}
+
+#[test]
+fn a_connection_that_waits_for_a_slot_is_not_taken_for_one_that_leads_nowhere() {
+    run(async {
+        let deadlines = Deadlines {
+            liveness: Duration::from_millis(20),
+            ..Deadlines::default()
+        };
+        let (decode, device) = receiver_within(1, deadlines);
+        let (mut x, y) = UnixStream::pair().unwrap();
+        decode.attach(y, Class::Bulk);
+        let (gate, _lease) = decode.open(7, &[6], WRITER);
+        let frames = [frame(1, &gate, 0), frame(2, &gate, 1)].concat();
+        let mut all = x.try_clone().unwrap();
+        let sent = std::thread::spawn(move || all.write_all(&frames));
+        until(|| device.asked.load(Ordering::Relaxed) == 2).await;
+        x.set_nonblocking(true).unwrap();
+        // It says that it is there with each tick; a connection is given up after four.
+        for _ in 0..8 {
+            assert_eq!(next_header(&mut x).await, Header::Alive);
+        }
+        assert!(decode.events.lock().unwrap().is_empty());
+        device.scatter(0);
+        until(|| device.waits() == 1).await;
+        device.scatter(0);
+        sent.join().unwrap().unwrap();
+        assert_eq!(gate.landed().bytes, 2 * CELL);
+    });
+}
+
+#[test]
+fn slices_go_from_their_slot_to_where_the_claim_has_them() {
+    run(async {
+        let (decode, device) = receiver(1);
+        let (mut x, y) = UnixStream::pair().unwrap();
+        decode.attach(y, Class::Bulk);
+        let mut lease = decode.pool.lease_write(&[6, 2]).unwrap();
+        let plane = Plane {
+            heads: Share::whole(4),
+            channels: 25,
+            dtype: Dtype::new("u8", 8),
+        };
+        let dst = Arc::new(CubeLayout {
+            name: "kv".into(),
+            kind: CubeKind::Kv,
+            layers: Share::whole(LAYERS),
+            planes: vec![plane],
+            page_tokens: 1000,
+            granule: 1,
+            pages: PAGES,
+            page_gap: 0,
+            order: DimOrder::NHD,
+        });
+        let part = Part {
+            layers: Span::new(1, 3),
+            heads: vec![Span::new(1, 3)],
+        };
+        let tokens = 0..1500;
+        let slice = Arc::new(TargetSlice { dst, part, tokens });
+        let section = lease.target_section().only(slice);
+        let target = Target::new(vec![section], None, Arc::new(Nothing));
+        let target = target.only_for(WRITER, 0..u32::MAX);
+        let gate = decode.node.gates.open(ClaimNo(7), target).unwrap();
+        let data = Data {
+            seq: 1,
+            claim: ClaimNo(7),
+            gate: gate.slot(),
+            section: 0,
+            layers: 1..2,
+            places: 0..2,
+            position: 0,
+            length: 1500 * 50,
+            crc: false,
+            sliced: true,
+        };
+        let payload: Vec<u8> = (0..data.length).map(|i| 1 + (i % 251) as u8).collect();
+        let trailer = Trailer {
+            valid: true,
+            crc: 0,
+        };
+        let bytes = [&data.encode()[..], &payload, &trailer.encode(1)].concat();
+        let sent = std::thread::spawn(move || x.write_all(&bytes).map(|()| x));
+        until(|| device.waits() == 1).await;
+        let _x = sent.join().unwrap().unwrap();
+        device.scatter(0);
+        let mut wanted = vec![0; device.memory.lock().unwrap().len()];
+        for (token, heads) in payload.chunks(50).enumerate() {
+            let (page, within) = ([6, 2][token / 1000], token % 1000);
+            let cell = decode.pool.layout().cell_offset(1, page).unwrap() as usize;
+            wanted[cell + within * 100 + 25..][..50].copy_from_slice(heads);
+        }
+        assert!(*device.memory.lock().unwrap() == wanted);
+        let mut cells = Coverage::new();
+        cells.insert(0, 1..2, 0..2).unwrap();
+        assert_eq!(gate.target().marked(), cells);
     });
 }
 
