@@ -16,7 +16,7 @@ use kvroom::{
 };
 use std::ops::Range;
 
-over_copies!(
+over_fabrics!(
     four_ranks_send_to_two_and_two_to_four,
     heads_that_ranks_share_are_sent_by_one_of_them,
     three_ranks_send_to_two_so_that_one_serves_both,
@@ -93,6 +93,7 @@ impl Rank {
         let mut builder = Node::builder(&name);
         builder = match over {
             Over::Local => builder.hub(hub),
+            Over::Tcp => builder.listen("tcp://127.0.0.1:0"),
             _ => builder.listen(&format!("unix://{}", socket_path().display())),
         };
         let mut pools = Vec::new();

@@ -117,6 +117,22 @@ macro_rules! over_copies {
 #[allow(unused_imports)]
 pub(crate) use over_copies;
 
+/// Makes three tests of each of these functions, one for each fabric: `fabrics::local::name`,
+/// `fabrics::shm::name` and `fabrics::tcp::name`.
+#[allow(unused_macros)]
+macro_rules! over_fabrics {
+    ($($name:ident),* $(,)?) => {
+        mod fabrics {
+            use super::*;
+            over_each!(@ local Local $($name)*);
+            over_each!(@ shm Shm $($name)*);
+            over_each!(@ tcp Tcp $($name)*);
+        }
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use over_fabrics;
+
 /// A path for a Unix socket that nothing else has.
 pub(crate) fn socket_path() -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
