@@ -92,8 +92,8 @@ impl Rank {
     async fn start(over: Over, hub: &LocalHub, name: String, set: &[CubeLayout]) -> Rank {
         let mut builder = Node::builder(&name);
         builder = match over {
-            Over::Local => builder.hub(hub),
-            Over::Tcp => builder.listen("tcp://127.0.0.1:0"),
+            Over::Local | Over::Device => builder.hub(hub),
+            Over::Tcp | Over::DeviceTcp => builder.listen("tcp://127.0.0.1:0"),
             _ => builder.listen(&format!("unix://{}", socket_path().display())),
         };
         let mut pools = Vec::new();

@@ -144,7 +144,9 @@ pub(crate) fn fill(lease: &mut WriteLease, of: &CubeLayout, tokens: &Range<u64>)
     let image = image(of, &cells, &lease.pages().to_vec(), tokens, JUNK);
     for (layer, places) in (0..).zip(image) {
         for (place, bytes) in places.into_iter().enumerate() {
-            lease.page_mut(layer, place).copy_from_slice(&bytes);
+            if let Err(error) = lease.store(layer, place, &bytes) {
+                unreachable!("a cell of the lease: {error}");
+            }
         }
     }
 }
@@ -154,7 +156,10 @@ pub(crate) fn clear(lease: &mut WriteLease) {
     let cells = PoolLayout::clone(lease.pool().layout());
     for layer in 0..cells.layers {
         for place in 0..lease.pages().len() {
-            lease.page_mut(layer, place).fill(FREE);
+            let free = vec![FREE; cells.page_bytes as usize];
+            if let Err(error) = lease.store(layer, place, &free) {
+                unreachable!("a cell of the lease: {error}");
+            }
         }
     }
 }
@@ -171,7 +176,9 @@ pub(crate) fn check(
     let image = image(of, cells, lease.pages(), tokens, FREE);
     for (layer, places) in (0..).zip(image) {
         for (place, wanted) in places.into_iter().enumerate() {
-            let got = lease.page(layer, place);
+            let mut got = vec![0; wanted.len()];
+            let loaded = lease.load(layer, place, &mut got);
+            loaded.map_err(|error| error.to_string())?;
             if let Some(at) = (got.iter().zip(&wanted)).position(|(a, b)| a != b) {
                 return Err(format!(
                     "pool {}, layer {layer}, place {place}, byte {at}: {:02x} instead of {:02x}",
