@@ -66,6 +66,13 @@ pub mod health {
     };
 }
 
+/// What there is of GPUs on this machine.
+#[cfg(feature = "cuda")]
+pub mod devices {
+    pub use kvroom_actors::copy::device::cuda::{Copies, Driver, Probe, probe};
+    pub use kvroom_actors::copy::device::{DeviceError, Identity};
+}
+
 pub use api::{
     AbortedRooms, Chunk, ChunkBuilder, EarlyClaim, Ended, FinishError, FinishProblem, LegBytes,
     Node, NodeBuilder, NodeStats, Peer, PushError, PushedChunk, ReceiveBuilder, ReceiveRoom,
