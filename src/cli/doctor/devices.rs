@@ -18,6 +18,7 @@ pub(crate) struct Cuda {
 }
 
 /// What is known of the driver.
+#[allow(dead_code, reason = "the build decides which of them there are")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum CudaState {
     /// It answered, and has a device that works.
@@ -46,6 +47,7 @@ impl CudaState {
 }
 
 /// One device.
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "none is asked for"))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Gpu {
     pub(crate) ordinal: usize,
