@@ -206,6 +206,8 @@ fn a_step_that_does_not_end_is_ended_at_its_bound_and_none_comes_after_it() {
     assert_eq!(ran.status.code(), Some(1), "{ran:?}");
     let said = String::from_utf8_lossy(&ran.stdout);
     assert!(said.contains("it did not end within"), "{said}");
+    let after = said.matches("not run: a step before it did not end");
+    assert_eq!(after.count(), CORRECT.len() - 1, "{said}");
     let rows = rows(&ran);
     assert!(
         CORRECT.iter().all(|name| verdict(&rows, name) == "FAILED"),

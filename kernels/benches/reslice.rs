@@ -99,6 +99,9 @@ fn layout(order: DimOrder, heads: Share, pages: u32) -> CubeLayout {
     }
 }
 
+/// One of the three, into a destination.
+type Way<'a> = Box<dyn Fn(&mut [u8]) + 'a>;
+
 /// Measures one pair of layouts; the median of A to B.
 fn case(name: &str, src_order: DimOrder, dst_order: DimOrder) -> f64 {
     // A rank of 4 has half of what a rank of 2 has of each page.
@@ -152,7 +155,7 @@ fn case(name: &str, src_order: DimOrder, dst_order: DimOrder) -> f64 {
         .map(|(a, b)| [*a, *b].map(|at| at * (size / unit) as u32))
         .collect();
 
-    let mut ways: [Box<dyn FnMut(&mut [u8])>; 3] = [
+    let ways: [Way<'_>; 3] = [
         Box::new(|target| by_plan(&plan, &source, target)),
         Box::new(|target| by_list(&same, unit, size, &source, target)),
         Box::new(|target| by_list(&chance, unit, size, &source, target)),
