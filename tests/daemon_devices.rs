@@ -127,7 +127,10 @@ struct Process(Child);
 
 impl Process {
     fn start() -> Process {
-        let sleep = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn();
+        let sleep = Command::new("sleep")
+            .arg("600")
+            .stdin(Stdio::null())
+            .spawn();
         Process(sleep.unwrap())
     }
 
@@ -182,6 +185,11 @@ fn metric(daemon: &Daemon, name: &str) -> Option<u64> {
     line.map(|value| value.parse().unwrap())
 }
 
+/// Whether a copy is queued on the device, behind whatever it waits for.
+fn is_queued(daemon: &Daemon) -> bool {
+    metric(daemon, "device_queued_pieces") > Some(0)
+}
+
 fn until(what: &str, done: impl Fn() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -196,12 +204,14 @@ fn room(p: &Daemon, d: &Daemon, prefill: &str, id: u64, ready: Option<&str>) {
         "role": "receive", "id": id, "from": [prefill], "pages": [{"pool": "kv", "pages": [5, 6]}],
     });
     d.post("/v1/rooms", &receive).expect(201);
-    p.post("/v1/rooms", &json!({"role": "send", "id": id})).expect(201);
+    p.post("/v1/rooms", &json!({"role": "send", "id": id}))
+        .expect(201);
     let mut chunk = json!({"tokens": [0, 16], "pool": "kv", "pages": [2]});
     if let Some(ready) = ready {
         chunk["ready"] = ready.into();
     }
-    p.post(&format!("/v1/rooms/{id}/chunks"), &chunk).expect(202);
+    p.post(&format!("/v1/rooms/{id}/chunks"), &chunk)
+        .expect(202);
 }
 
 /// Two daemons that share memory; then the first has the engine's pool, and the second one of its own.
@@ -253,13 +263,14 @@ fn pages_of_an_engine_on_a_device_come_to_another_daemon_when_its_event_has_fire
         let view = p.get("/v1/pools/kv").expect(200);
         assert_eq!(view["backing"], "cuda");
         assert_eq!(view["device"]["ordinal"], 0);
-        assert_eq!(view["device"]["uuid"], format!("GPU-{}", "5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a"));
+        assert_eq!(
+            view["device"]["uuid"],
+            format!("GPU-{}", "5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a")
+        );
         assert_eq!(view["device"]["lost"], Value::Null);
         let held = Held::new(&engine);
         room(p, d, &pair.prefill, 1, Some(&held.handle()));
-        until("the copy waits for the event", || {
-            metric(p, "device_waiting_jobs") == Some(1)
-        });
+        until("the copy waits for the event", || is_queued(p));
         assert_eq!(metric(p, "device_pieces_total"), Some(0));
         // Only now is there what the event stands for.
         let first = engine.fills(&[2]);
@@ -279,7 +290,10 @@ fn pages_of_an_engine_on_a_device_come_to_another_daemon_when_its_event_has_fire
             for (to, from) in [(5, 2), (6, 7)] {
                 let at = (u64::from(layer * PAGES + to) * PAGE) as usize;
                 let cell = &bytes[at..at + PAGE as usize];
-                assert!(cell == Engine::cell(layer, from), "layer {layer}, page {to}");
+                assert!(
+                    cell == Engine::cell(layer, from),
+                    "layer {layer}, page {to}"
+                );
             }
         }
         assert_eq!(metric(p, "device_copied_bytes_total"), Some(4 * PAGE));
@@ -297,26 +311,62 @@ fn what_is_wrong_with_a_pool_on_a_device_is_said_by_whose_fault_it_is() {
         let daemon = start(&name, driver, None, &MAY);
         type Change = fn(&mut Value);
         let wrong: [(Change, &[&str]); 11] = [
-            (|r| r["memory"]["cuda"]["device"] = 7.into(), &["device 7", "devices.ordinals"]),
             (
-                |r| r["memory"]["cuda"]["device"] = "GPU-00000000-0000-0000-0000-000000000000".into(),
-                &["no device GPU-00000000", "0: GPU-5a5a5a5a", "CUDA_VISIBLE_DEVICES"],
+                |r| r["memory"]["cuda"]["device"] = 7.into(),
+                &["device 7", "devices.ordinals"],
             ),
-            (|r| r["memory"]["cuda"]["device"] = "first".into(), &["nvidia-smi -L"]),
-            (|r| r["memory"]["cuda"]["handle"] = "00".repeat(64).into(), &["handle", "driver does not open"]),
-            (|r| r["memory"]["cuda"]["handle"] = "00".into(), &["128 hexadecimal digits"]),
-            (|r| r["memory"]["cuda"]["bytes"] = (BYTES - 1).into(), &["the layout needs"]),
-            (|r| r["memory"]["cuda"]["offset"] = 1.into(), &["not within the allocation"]),
-            (|r| r["memory"]["cuda"]["offset"] = u64::MAX.into(), &["any allocation"]),
+            (
+                |r| {
+                    r["memory"]["cuda"]["device"] =
+                        "GPU-00000000-0000-0000-0000-000000000000".into()
+                },
+                &[
+                    "no device GPU-00000000",
+                    "0: GPU-5a5a5a5a",
+                    "CUDA_VISIBLE_DEVICES",
+                ],
+            ),
+            (
+                |r| r["memory"]["cuda"]["device"] = "first".into(),
+                &["nvidia-smi -L"],
+            ),
+            (
+                |r| r["memory"]["cuda"]["handle"] = "00".repeat(64).into(),
+                &["handle", "driver does not open"],
+            ),
+            (
+                |r| r["memory"]["cuda"]["handle"] = "00".into(),
+                &["128 hexadecimal digits"],
+            ),
+            (
+                |r| r["memory"]["cuda"]["bytes"] = (BYTES - 1).into(),
+                &["the layout needs"],
+            ),
+            (
+                |r| r["memory"]["cuda"]["offset"] = 1.into(),
+                &["not within the allocation"],
+            ),
+            (
+                |r| r["memory"]["cuda"]["offset"] = u64::MAX.into(),
+                &["any allocation"],
+            ),
             (|r| r["owner"] = Value::Null, &["owner:", "pid"]),
-            (|r| r["owner"]["pid"] = u32::MAX.into(), &["owner:", "no process"]),
+            (
+                |r| r["owner"]["pid"] = u32::MAX.into(),
+                &["owner:", "no process"],
+            ),
             (|r| r["memory"]["create"] = true.into(), &["memory: one of"]),
         ];
         for (change, says) in wrong {
             let mut request = engine.own_request();
             change(&mut request);
-            let why = daemon.post("/v1/pools", &request).expect_problem(422, "bad-pool");
-            assert!(says.iter().all(|word| why.contains(word)), "{request}: {why}");
+            let why = daemon
+                .post("/v1/pools", &request)
+                .expect_problem(422, "bad-pool");
+            assert!(
+                says.iter().all(|word| why.contains(word)),
+                "{request}: {why}"
+            );
         }
         // Nothing of them is left; and by its UUID it is the same device.
         let mut request = engine.own_request();
@@ -324,11 +374,16 @@ fn what_is_wrong_with_a_pool_on_a_device_is_said_by_whose_fault_it_is() {
         daemon.post("/v1/pools", &request).expect(201);
         daemon.post("/v1/pools", &request).expect(200);
         request["name"] = "more".into();
-        let why = daemon.post("/v1/pools", &request).expect_problem(409, "pool-attached");
+        let why = daemon
+            .post("/v1/pools", &request)
+            .expect_problem(409, "pool-attached");
         assert!(why.contains("\"kv\""), "{why}");
         // An event is the driver's, and of a device.
-        daemon.post("/v1/rooms", &json!({"role": "send", "id": 1})).expect(201);
-        let mut chunk = json!({"tokens": [0, 16], "pool": "kv", "pages": [0], "ready": "00".repeat(64)});
+        daemon
+            .post("/v1/rooms", &json!({"role": "send", "id": 1}))
+            .expect(201);
+        let mut chunk =
+            json!({"tokens": [0, 16], "pool": "kv", "pages": [0], "ready": "00".repeat(64)});
         let push = |chunk: &Value| daemon.post("/v1/rooms/1/chunks", chunk);
         let why = push(&chunk).expect_problem(422, "unusable-request");
         assert!(why.contains("does not open the event"), "{why}");
@@ -349,7 +404,9 @@ fn a_daemon_that_may_use_no_device_says_by_which_key_it_may() {
         let mut request = engine.own_request();
         for device in [json!(0), json!("GPU-5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a")] {
             request["memory"]["cuda"]["device"] = device;
-            let why = daemon.post("/v1/pools", &request).expect_problem(422, "bad-pool");
+            let why = daemon
+                .post("/v1/pools", &request)
+                .expect_problem(422, "bad-pool");
             assert!(why.contains("devices.ordinals"), "{why}");
         }
         drop(Left(&name));
@@ -363,7 +420,10 @@ fn without_a_driver_or_with_a_broken_one_the_daemon_serves_all_else_and_says_why
         "memory": {"cuda": {"device": 0, "handle": "00".repeat(64), "bytes": BYTES}},
         "owner": {"pid": std::process::id()},
     });
-    let (none, broken) = (Folder::without_driver("none"), Folder::with_driver("broken"));
+    let (none, broken) = (
+        Folder::without_driver("none"),
+        Folder::with_driver("broken"),
+    );
     let orders = Orders::new("broken");
     orders.give("fail-cuInit", 803);
     let drivers = [
@@ -400,7 +460,10 @@ fn a_driver_that_hangs_holds_up_its_own_requests_for_a_bounded_time_and_no_other
         for _ in 0..3 {
             let silent = daemon.post("/v1/pools", &request);
             let why = silent.expect_problem(503, "device-unavailable");
-            assert!(why.contains("devices.driver_timeout") && why.contains("device 0"), "{why}");
+            assert!(
+                why.contains("devices.driver_timeout") && why.contains("device 0"),
+                "{why}"
+            );
         }
         let other = json!({
             "name": "other", "layers": 1, "pages": 1, "page_bytes": PAGE, "page_tokens": 16,
@@ -434,13 +497,18 @@ fn a_lost_device_ends_its_rooms_and_makes_the_node_unready_with_its_number() {
         p.until("/readyz", |answer| answer.status == 200);
         let held = Held::new(&engine);
         room(p, d, &pair.prefill, 1, Some(&held.handle()));
-        until("the copy waits", || metric(p, "device_waiting_jobs") == Some(1));
+        until("the copy waits", || is_queued(p));
         orders.give("lose-0", 700);
         let seen = p.until("/v1/rooms/1", |a| a.json()["outcome"].is_object());
         let outcome = seen.json()["outcome"].clone();
         assert_eq!(outcome["code"], "DeviceLost", "{outcome}");
         let seen = d.until("/v1/rooms/1", |a| a.json()["released"] == true);
-        assert_eq!(seen.json()["outcome"]["code"], "DeviceLost", "{}", seen.text());
+        assert_eq!(
+            seen.json()["outcome"]["code"],
+            "DeviceLost",
+            "{}",
+            seen.text()
+        );
         let ready = p.until("/readyz", |answer| answer.status == 503).json();
         let checks = ready["checks"].as_array().unwrap();
         let red: Vec<_> = checks.iter().filter(|c| c["ok"] == false).collect();
@@ -448,15 +516,28 @@ fn a_lost_device_ends_its_rooms_and_makes_the_node_unready_with_its_number() {
         assert_eq!(red[0]["name"], "device 0");
         let why = red[0]["why"].as_str().unwrap();
         assert!(why.contains("CUDA_ERROR_ILLEGAL_ADDRESS"), "{why}");
-        assert!(red[0]["do"].as_str().unwrap().contains("restart the daemon"));
+        assert!(
+            red[0]["do"]
+                .as_str()
+                .unwrap()
+                .contains("restart the daemon")
+        );
         assert_eq!(metric(p, "device_lost"), Some(1));
         let view = p.get("/v1/pools/kv").expect(200);
-        assert!(view["device"]["lost"].as_str().unwrap().contains("device 0 is lost"));
-        let body = json!({"role": "receive", "id": 2, "from": ["x"], "pages": [{"pool": "kv", "pages": [0]}]});
-        let why = p.post("/v1/rooms", &body).expect_problem(503, "device-lost");
+        assert!(
+            view["device"]["lost"]
+                .as_str()
+                .unwrap()
+                .contains("device 0 is lost")
+        );
+        p.post("/v1/rooms", &json!({"role": "send", "id": 2}))
+            .expect(201);
+        let chunk = json!({"tokens": [0, 16], "pool": "kv", "pages": [0]});
+        let refused = p.post("/v1/rooms/2/chunks", &chunk);
+        let why = refused.expect_problem(503, "device-lost");
         assert!(why.contains("device 0"), "{why}");
         // Another daemon of the host has nothing to do with it.
-        assert_eq!(d.get("/readyz").status, 200);
+        d.until("/readyz", |answer| answer.status == 200);
         assert_eq!(p.get("/livez").status, 200);
         held.go.send(()).unwrap();
     });
@@ -464,7 +545,8 @@ fn a_lost_device_ends_its_rooms_and_makes_the_node_unready_with_its_number() {
 
 #[test]
 fn when_the_owner_of_memory_on_a_device_dies_its_rooms_are_aborted_and_it_is_let_go_of() {
-    let test = "when_the_owner_of_memory_on_a_device_dies_its_rooms_are_aborted_and_it_is_let_go_of";
+    let test =
+        "when_the_owner_of_memory_on_a_device_dies_its_rooms_are_aborted_and_it_is_let_go_of";
     in_child(test, |driver| {
         let engine = Engine::new(0);
         let mut owner = Process::start();
@@ -472,22 +554,29 @@ fn when_the_owner_of_memory_on_a_device_dies_its_rooms_are_aborted_and_it_is_let
         let Pair { p, d, .. } = &pair;
         let mapped = || {
             let maps = std::fs::read_to_string(format!("/proc/{}/maps", p.pid())).unwrap();
-            maps.lines().filter(|line| line.contains("memfd:standin")).count()
+            maps.lines()
+                .filter(|line| line.contains("memfd:standin"))
+                .count()
         };
         let there = mapped();
         let held = Held::new(&engine);
         room(p, d, &pair.prefill, 1, Some(&held.handle()));
-        until("the copy waits", || metric(p, "device_waiting_jobs") == Some(1));
+        until("the copy waits", || is_queued(p));
         owner.kill();
         let seen = p.until("/v1/rooms/1", |a| a.json()["outcome"].is_object());
         let outcome = seen.json()["outcome"].clone();
         assert_eq!(outcome["code"], "PoolRetired", "{outcome}");
-        assert!(outcome["detail"].as_str().unwrap().contains(&owner.0.id().to_string()));
+        assert!(
+            outcome["detail"]
+                .as_str()
+                .unwrap()
+                .contains(&owner.0.id().to_string())
+        );
         d.until("/v1/rooms/1", |a| a.json()["released"] == true);
         held.go.send(()).unwrap();
         p.until("/v1/rooms/1", |a| a.json()["released"] == true);
         p.until("/v1/pools/kv", |answer| answer.status == 404);
         until("the memory is closed", || mapped() < there);
-        assert_eq!(p.get("/readyz").status, 200);
+        p.until("/readyz", |answer| answer.status == 200);
     });
 }

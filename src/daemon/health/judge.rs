@@ -368,11 +368,17 @@ mod tests {
         };
         let found = judge(&seen, BOUNDS);
         let names: Vec<_> = found.iter().map(|f| f.name.as_str()).collect();
-        assert!(names.contains(&"device 1") && !names.contains(&"device 0"), "{names:?}");
+        assert!(
+            names.contains(&"device 1") && !names.contains(&"device 0"),
+            "{names:?}"
+        );
         let red = red(&seen);
         assert_eq!(red.len(), 1, "{red:?}");
         assert_eq!(red[0].0, "device 3");
-        assert!(red[0].1.starts_with("device 3 is lost: ECC; no pool on it"), "{red:?}");
+        assert!(
+            red[0].1.starts_with("device 3 is lost: ECC; no pool on it"),
+            "{red:?}"
+        );
     }
 
     fn red(seen: &Seen) -> Vec<(String, String)> {

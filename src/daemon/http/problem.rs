@@ -141,7 +141,8 @@ impl Problem {
 
     /// The system gave no thread.
     pub(crate) fn no_thread(error: &std::io::Error) -> Problem {
-        let text = format!("the system gives the daemon no thread: {error}; raise its limit of threads");
+        let text =
+            format!("the system gives the daemon no thread: {error}; raise its limit of threads");
         Problem::limit("threads", text)
     }
 

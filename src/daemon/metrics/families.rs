@@ -262,7 +262,10 @@ impl Reading {
             devices.map(move |of| (vec![label("device", of.ordinal)], count(of)))
         };
         let help = "Pieces that landed, by the number of the device whose copy actor copied them.";
-        to.counters(Family("device_pieces", None, help), each(|d| d.stats.pieces))?;
+        to.counters(
+            Family("device_pieces", None, help),
+            each(|d| d.stats.pieces),
+        )?;
         let help = "Bytes of those pieces.";
         to.counters(
             Family("device_copied", Some(Unit::Bytes), help),
@@ -273,12 +276,13 @@ impl Reading {
             Family("device_queued_pieces", None, help),
             each(|d| d.stats.queued),
         )?;
-        let help = "Jobs that wait for an engine's event now.";
+        let help = "Jobs that wait for an engine's event now, and are not wholly queued behind it.";
         to.gauges(
             Family("device_waiting_jobs", None, help),
             each(|d| d.stats.waiting),
         )?;
-        let help = "Pieces that were queued when the device was lost; nobody can prove that they ended.";
+        let help =
+            "Pieces that were queued when the device was lost; nobody can prove that they ended.";
         to.counters(
             Family("device_lost_pieces", None, help),
             each(|d| d.stats.lost),

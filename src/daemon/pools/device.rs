@@ -75,7 +75,9 @@ pub(super) fn attached(name: &str) -> Problem {
     Problem::conflict(
         "pool-attached",
         "The memory is a pool of another runtime already",
-        format!("bytes of this allocation are in pool {name:?} already: retire it first, or name others"),
+        format!(
+            "bytes of this allocation are in pool {name:?} already: retire it first, or name others"
+        ),
     )
 }
 
@@ -147,8 +149,14 @@ mod tests {
             (|c| c.handle = String::new(), "memory.cuda.handle"),
             (|c| c.handle = "0g".repeat(64), "memory.cuda.handle"),
             (|c| c.handle = "é".repeat(64), "memory.cuda.handle"),
-            (|c| c.device = DeviceName::Uuid("GPU-1".into()), "memory.cuda.device"),
-            (|c| c.bytes -= 1, "32767 bytes are given, and the layout needs 32768"),
+            (
+                |c| c.device = DeviceName::Uuid("GPU-1".into()),
+                "memory.cuda.device",
+            ),
+            (
+                |c| c.bytes -= 1,
+                "32767 bytes are given, and the layout needs 32768",
+            ),
             (|c| c.offset = u64::MAX, "more than any allocation"),
         ];
         for (change, says) in cuda {

@@ -1,7 +1,9 @@
 //! One pool of the table, and when it goes: a pure step over what is seen.
 
 use super::memory::{Opened, Place};
-use super::shape::{Arrangement, DeviceView, Kind, OwnerView, PoolSpec, PoolState, PoolView, quarantined};
+use super::shape::{
+    Arrangement, DeviceView, Kind, OwnerView, PoolSpec, PoolState, PoolView, quarantined,
+};
 use crate::daemon::devices::Uuid;
 use kvroom::{Backing, Order, OtherProcess, Pool, PoolKind};
 use std::sync::Arc;

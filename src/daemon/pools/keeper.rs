@@ -9,8 +9,8 @@
 //! Rules: the task itself waits for nobody. What may take long is a task of its own, which says so
 //! when it is done; how many there are is bounded by the number of pools.
 
-use super::entry::{Do, Entry, Event, Stage};
 use super::device;
+use super::entry::{Do, Entry, Event, Stage};
 use super::memory::{self, Opened};
 use super::shape::{PoolSpec, PoolView};
 use super::{PoolsOptions, Snapshot, unknown};

@@ -13,8 +13,8 @@
 //! - The table has one owner, its task. Others have the last snapshot of it, and never wait to read it.
 //! - What is made from a request is checked before anything is opened, and opened before it is listed.
 
-mod entry;
 mod device;
+mod entry;
 mod keeper;
 mod memory;
 mod routes;

@@ -4,8 +4,8 @@
 use crate::event::{Event, SHARED};
 use crate::memory::Mapping;
 use crate::state::{
-    INVALID_HANDLE, INVALID_VALUE, NO_MEMORY, NOT_READY, NOT_SUPPORTED, begin, begin_on, context_of, device_of,
-    lock, pop_current, push_current, setting,
+    INVALID_HANDLE, INVALID_VALUE, NO_MEMORY, NOT_READY, NOT_SUPPORTED, begin, begin_on,
+    context_of, device_of, lock, pop_current, push_current, setting,
 };
 use crate::stream::{Step, Stream};
 use std::ffi::{c_char, c_int, c_uint, c_void};

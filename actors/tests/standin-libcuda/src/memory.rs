@@ -2,7 +2,8 @@
 
 use crate::event::{Event, SHARED};
 use crate::state::{
-    ILLEGAL_ADDRESS, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NO_MEMORY, State, lock};
+    ILLEGAL_ADDRESS, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NO_MEMORY, State, lock,
+};
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;

@@ -4,8 +4,7 @@ use crate::exports::stream_of;
 use crate::kernels;
 use crate::memory::{event_handle, open_event};
 use crate::state::{
-    INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, PEER_ALREADY, begin, begin_on,
-    device_of, lock,
+    INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, PEER_ALREADY, begin, begin_on, device_of, lock,
 };
 use crate::stream::{HostCall, Step};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
