@@ -454,7 +454,7 @@ fn a_driver_that_hangs_holds_up_its_own_requests_for_a_bounded_time_and_no_other
         let name = named("hangs", "d");
         let bound = ["--devices-driver-timeout", "300ms"];
         let more: Vec<&str> = MAY.into_iter().chain(bound).collect();
-        let daemon = start(&name, driver, Some(&orders), &more);
+        let mut daemon = start(&name, driver, Some(&orders), &more);
         orders.give("hang-cuIpcOpenMemHandle", 1);
         let request = engine.own_request();
         for _ in 0..3 {
@@ -483,6 +483,20 @@ fn a_driver_that_hangs_holds_up_its_own_requests_for_a_bounded_time_and_no_other
             }
         };
         last.expect(201);
+        // Nor does one that does not let go of memory: the pool is gone, and the daemon does all else.
+        orders.give("hang-cuIpcCloseMemHandle", 1);
+        daemon.delete("/v1/pools/kv?wait=30s").expect(200);
+        daemon.delete("/v1/pools/other?wait=30s").expect(200);
+        let silent = daemon.post("/v1/pools", &request);
+        silent.expect_problem(503, "device-unavailable");
+        orders.take_back("hang-cuIpcCloseMemHandle");
+        until("the driver is asked again", || {
+            daemon.post("/v1/pools", &request).status == 201
+        });
+        // And the end of the daemon asks no driver for anything.
+        orders.give("hang-cuIpcCloseMemHandle", 1);
+        let (status, last) = daemon.stop();
+        assert!(status.success(), "{status} {last:?}");
         drop(Left(&name));
     });
 }

@@ -164,7 +164,7 @@ mod tests {
             assert!(why.contains(says), "{why}");
         }
         assert!(refused(|spec| spec.owner = None).starts_with("owner:"));
-        assert!(refused(|spec| spec.page_bytes = u64::MAX).contains("larger than"));
+        assert!(refused(|spec| spec.page_bytes = u64::MAX).contains("can address"));
         assert!(refused(|spec| spec.layers = 0).contains("layers"));
         let both = refused(|spec| spec.memory.create = true);
         assert!(both.contains("one of"), "{both}");
