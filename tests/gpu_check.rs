@@ -260,7 +260,6 @@ fn a_missed_bar_and_a_failure_make_a_machine_bad_and_nothing_else_does() {
         (Verdict::Ok, true),
         (Verdict::NoBar, true),
         (Verdict::NotHere, true),
-        (Verdict::NotBuilt, true),
         (Verdict::Missed, false),
         (Verdict::Failed, false),
     ] {

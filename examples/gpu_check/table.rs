@@ -15,8 +15,6 @@ pub(crate) enum Verdict {
     NoBar,
     /// It could not be run here, which is no failure.
     NotHere,
-    /// This program does not have it.
-    NotBuilt,
 }
 
 impl Verdict {
@@ -27,7 +25,6 @@ impl Verdict {
             Verdict::Failed => "FAILED",
             Verdict::NoBar => "no bar",
             Verdict::NotHere => "not here",
-            Verdict::NotBuilt => "not built in",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::held::Held;
 use super::marks::{Grid, Marks};
-use super::pool::PoolMemory;
+use super::pool::{Pool, PoolMemory};
 use crate::ids::PeerRef;
 use crate::slice::{SliceCells, TargetSlice};
 use kvroom_kernels::coverage::{Coverage, Rect};
@@ -161,13 +161,12 @@ impl Target {
         self
     }
 
-    /// The name of a pool in it that no other process can map.
-    pub(crate) fn private_pool(&self) -> Option<&str> {
+    /// A pool in it that no other process can map.
+    pub(crate) fn private_pool(&self) -> Option<&Pool> {
         let sections = self.sections.iter().chain(&self.aux);
-        let private = sections
+        sections
             .map(|s| s.held.pool())
-            .find(|p| p.shared_memory().is_none());
-        private.map(|p| p.layout().name.as_str())
+            .find(|p| p.shared_memory().is_none())
     }
 
     /// The pools and pages that it is made of.

@@ -439,6 +439,7 @@ async fn share(
         pools.pools.retain(offered);
         (Arc::clone(&state.node), Arc::new(pools))
     };
+    let on_device = fresh && link::on_device(&pools).is_some();
     let ours = link::may_share(&node, stream).and_then(|peer| {
         let ours = Ours::make(&node, &peer, fresh, decider, pools)?;
         Ok((peer, ours))
@@ -493,6 +494,14 @@ async fn share(
             tracing::info!(
                 node = name,
                 "a peer on this host does not share memory; sockets are used"
+            );
+            Ok(None)
+        }
+        Err(why) if on_device => {
+            tracing::info!(
+                node = name,
+                why,
+                "no memory is shared with a peer on this host; sockets are used"
             );
             Ok(None)
         }
