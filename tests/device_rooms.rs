@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use kvroom::actors::copy::device::{Ready, Stream};
-use kvroom::device::emulated::{Config, Fault, Injected, Machine, Own};
+use kvroom::device::emulated::{Config, Fault, Injected, Machine, Own, Span};
 use kvroom::device::{Device, DeviceOptions};
 use kvroom::{
     Chunk, Code, LocalHub, Node, Order, Outcome, Peer, Pool, PoolKind, PoolLayout, ReadLease,
@@ -263,6 +263,52 @@ async fn pages_of_devices_move_over_a_network() {
         devices.machine.blocks() == 0
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_pipeline_keeps_both_devices_at_work_at_once() {
+    for over in [Over::Local, Over::Tcp] {
+        let config = Config {
+            rate: 16 << 20,
+            timeline: 4096,
+            peers: false,
+            ..with(2)
+        };
+        let devices = Devices::new(config, &small());
+        let layout = || kv(26, 48 << 10);
+        let ends = ((At::Device(0), layout()), (At::Device(1), layout()));
+        let pair = Pair::over(over, &devices, ends.0, ends.1).await;
+        let lease = pair.to.lease_write(&Vec::from_iter(0..12)).unwrap();
+        let room = pair.decode.receive(RoomId(1)).from(&pair.peer).into(lease);
+        let room = room.start().await.unwrap();
+        let sender = pair.prefill.send(RoomId(1)).start().await.unwrap();
+        let source = stamped(&pair.from, &Vec::from_iter(0..12), 1, 0);
+        let _ = devices.machine.timeline();
+        drop(push(&sender, 0..12 * TOKENS, source).await);
+        sender.finish(12 * TOKENS, None).unwrap();
+        assert_eq!(within(room.outcome()).await, Outcome::Done);
+        let spans = devices.machine.timeline().spans;
+        let of = |device| {
+            spans
+                .iter()
+                .filter(move |s| s.line.device == device && s.bytes > 0)
+        };
+        let (first, last): (Vec<_>, Vec<_>) = (of(0).collect(), of(1).collect());
+        let beside = |span: &&&Span| {
+            last.iter()
+                .any(|s| s.begin < span.end && span.begin < s.end)
+        };
+        let both = first.iter().filter(beside).count();
+        // All but the first pieces of one end, while the other end has nothing yet.
+        let (all, least) = (first.len(), first.len() / 4);
+        assert!(
+            both > least,
+            "{both} of {all} beside work of the other device"
+        );
+        is_stamped(&within(room.released()).await.leases[0], 1, 0);
+        drop(sender);
+        pair.end().await;
+    }
 }
 
 #[tokio::test]
