@@ -463,7 +463,18 @@ mod kept {
         };
         let mut outside = claim.clone();
         outside[1] = 1; // One layer.
+        let sliced = Data {
+            position: 0,
+            sliced: true,
+            ..frame()
+        };
+        // Three places from 0 on, 25 channels, pages of 3, tokens 0..8, layers 0..2, head 1.
+        let slice = [3, 0, 0, 0, 0, 24, 0, 2, 0, 8, 0, 0, 2, 1, 2];
         named([
+            (
+                "sliced",
+                [&[1][..], &sliced.encode(), &slice, &end].concat(),
+            ),
             ("data", [&[1][..], &frame().encode(), &claim, &end].concat()),
             (
                 "outside",
@@ -481,6 +492,9 @@ mod kept {
         let void = [stream_step::FRAME, 0, 0, 1, 0, 1, 1, 0, 2, 3, 200];
         let close = [stream_step::CLOSE, 0];
         let late = [stream_step::FRAME, 0, 0, 0, 0, 0, 0, 0, 0, 1, 255];
+        // Layer, place, layer's end, place's end, how, contents; a cut.
+        let slices = [stream_step::SLICES, 0, 0, 1, 1, 1, 6, 90];
+        let last = [stream_step::SLICES, 1, 1, 1, 1, 0, 7, 2];
         let start = [1, 0];
         let header = [&[1, 64][..], &frame().encode(), &[stream_step::ALIVE, 9]].concat();
         named([
@@ -490,6 +504,7 @@ mod kept {
                 [&start[..], &whole, &close, &late, &summed].concat(),
             ),
             ("ahead", header),
+            ("slices", [&start[..], &slices, &whole, &last].concat()),
             (
                 "header",
                 vec![

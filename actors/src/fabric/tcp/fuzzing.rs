@@ -8,7 +8,10 @@ use crate::fuzzing::Feed;
 use crate::ids::{ClaimNo, PeerRef};
 use crate::limits::MAX_DATA_FRAME;
 use crate::memory::{Doorbell, GateTable, OpenGate, Pool, Target, WriteLease};
+use crate::slice::{SliceCells, TargetSlice};
+use kvroom_kernels::layout::cube::{CubeKind, CubeLayout, DimOrder, Dtype, Plane, Share, Span};
 use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};
+use kvroom_kernels::plan::cube::{PageList, Part};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -31,7 +34,11 @@ pub fn data_frame(data: &[u8]) {
                 Header::decode(&frame.encode()),
                 Ok(Header::Data(frame.clone()))
             );
-            pieces(&frame, &mut feed);
+            if frame.sliced {
+                slices(&frame, &mut feed);
+            } else {
+                pieces(&frame, &mut feed);
+            }
         }
         Ok(Header::Ack(ack)) => {
             assert_eq!(Header::decode(&ack.encode()), Ok(Header::Ack(ack)));
@@ -98,11 +105,63 @@ fn pieces(frame: &Data, feed: &mut Feed<'_>) {
     assert!(!whole || at == frame.position + u64::from(frame.length));
 }
 
+/// A frame that passes the checks brings bytes that each cell of the slice has, and as many as it says.
+fn slices(frame: &Data, feed: &mut Feed<'_>) {
+    let (places, first) = (usize::from(feed.byte() % 9), feed.u32());
+    let layout = cube(u32::from(feed.u16()) + 1, 1 + u32::from(feed.byte()));
+    let start = u64::from(feed.byte());
+    let tokens = start..start + u64::from(feed.u16());
+    let (layer, layers) = (u32::from(feed.byte()), u32::from(feed.byte()));
+    let part = Part {
+        layers: Span::new(layer, layer + layers),
+        heads: vec![Span::new(feed.byte().into(), feed.byte().into())],
+    };
+    let pages = PageList::whole(vec![0; places]);
+    let Ok(cells) = SliceCells::new(&layout, &part, tokens, pages, first) else {
+        return;
+    };
+    let checked = frame.check();
+    if let Err(what) = checked.and_then(|()| frame.check_slice(&cells)) {
+        assert!(!what.is_empty());
+        return;
+    }
+    let mut bytes = 0;
+    for piece in frame.slices(&cells) {
+        assert!(cells.layers().contains(&piece.layer) && cells.places().contains(&piece.place));
+        let cell = cells.cell(piece.place);
+        assert!(piece.bytes > 0 && piece.offset < cell && piece.bytes <= cell - piece.offset);
+        bytes += piece.bytes;
+    }
+    assert_eq!(bytes, u64::from(frame.length));
+}
+
+/// Cells of four heads of `channels` bytes.
+fn cube(channels: u32, page_tokens: u32) -> CubeLayout {
+    CubeLayout {
+        name: "kv".into(),
+        kind: CubeKind::Kv,
+        layers: Share::whole(LAYERS),
+        planes: vec![Plane {
+            heads: Share::whole(4),
+            channels,
+            dtype: Dtype::new("u8", 8),
+        }],
+        page_tokens,
+        granule: 1,
+        pages: PAGES,
+        page_gap: 0,
+        order: DimOrder::NHD,
+    }
+}
+
 const LAYERS: u32 = 3;
 const PAGES: u32 = 8;
 const WRITER: PeerRef = PeerRef(5);
-/// The pages of the two claims; all others are nobody's.
-const LENT: [(u64, &[u32]); 2] = [(7, &[6, 0, 3]), (8, &[1])];
+/// The pages of the claims; all others are nobody's.
+const LENT: [(u64, &[u32]); 3] = [(7, &[6, 0, 3]), (8, &[1]), (9, &[4, 7])];
+/// The last claim takes heads 1 and 2 of four, of three tokens; a page has two.
+const SLICED: usize = 2;
+const TOKENS: u64 = 3;
 
 thread_local! {
     static REACTOR: Runtime = tokio::runtime::Builder::new_current_thread()
@@ -125,8 +184,10 @@ pub(crate) mod step {
     pub(crate) const RAW: u8 = 4;
     /// A claim's gate closes.
     pub(crate) const CLOSE: u8 = 5;
+    /// A whole frame of slices that is right, but for what the input says of it.
+    pub(crate) const SLICES: u8 = 6;
     /// How many there are.
-    pub(crate) const STEPS: u8 = 6;
+    pub(crate) const STEPS: u8 = 7;
 }
 
 /// Everything that comes over a data connection, into pages behind gates. Pages that are nobody's
@@ -160,8 +221,9 @@ async fn stream(data: &[u8]) {
             }
             step::ALIVE => (Header::alive().to_vec(), None),
             step::RAW => (feed.short().to_vec(), None),
+            step::SLICES => node.slices(&mut sent.seq, &mut feed),
             step::CLOSE.. => {
-                node.close(usize::from(feed.byte() & 1));
+                node.close(usize::from(feed.byte()) % LENT.len());
                 continue;
             }
         };
@@ -226,7 +288,20 @@ impl Node {
         let gates = GateTable::new(4);
         let lend = |(number, pages): (u64, &'static [u32])| {
             let mut lease = pool.lease_write(pages).unwrap();
-            let target = Target::new(vec![lease.target_section()], None, Arc::new(Nobody));
+            let mut section = lease.target_section();
+            if number == LENT[SLICED].0 {
+                let slice = TargetSlice {
+                    dst: Arc::new(cube((cell / 8) as u32, 2)),
+                    part: Part {
+                        layers: Span::new(0, LAYERS - 1),
+                        heads: vec![Span::new(1, 3)],
+                    },
+                    tokens: 0..TOKENS,
+                };
+                section = section.only(Arc::new(slice));
+                assert!(matches!(section.cells(), Some(Ok(_))));
+            }
+            let target = Target::new(vec![section], None, Arc::new(Nobody));
             let target = target.only_for(WRITER, 0..LAYERS - 1);
             let gate = gates.open(ClaimNo(number), target).unwrap();
             Lent {
@@ -273,10 +348,46 @@ impl Node {
             crc: how & 1 != 0,
             sliced: false,
         };
+        self.finish(data, how, feed)
+    }
+
+    /// Of the claim that takes slices.
+    fn slices(&self, seq: &mut u64, feed: &mut Feed<'_>) -> (Vec<u8>, Option<(Data, Vec<u8>)>) {
+        *seq += 1;
+        let (layer, place) = (u32::from(feed.byte() & 1), u32::from(feed.byte() & 1));
+        let layer_end = 1 + u32::from(feed.byte() & 1).max(layer);
+        let place_end = 1 + u32::from(feed.byte() & 1).max(place);
+        let row = self.cell / 4;
+        let tokens: u64 = (place..place_end)
+            .map(|place| tokens_of(place).count() as u64)
+            .sum();
+        let how = feed.byte();
+        let data = Data {
+            seq: *seq,
+            claim: ClaimNo(LENT[SLICED].0),
+            gate: self.lent[SLICED].slot,
+            section: 0,
+            layers: layer..layer_end,
+            places: place..place_end,
+            position: 0,
+            length: (u64::from(layer_end - layer) * tokens * row) as u32,
+            crc: how & 1 != 0,
+            sliced: true,
+        };
+        self.finish(data, how, feed)
+    }
+
+    fn finish(
+        &self,
+        data: Data,
+        how: u8,
+        feed: &mut Feed<'_>,
+    ) -> (Vec<u8>, Option<(Data, Vec<u8>)>) {
         let fill = feed.byte();
         let payload: Vec<u8> = (0..data.length)
             .map(|i| fill.wrapping_add(i as u8))
             .collect();
+        let seq = data.seq;
         let valid = how & 2 == 0;
         let sum = if how & 4 == 0 {
             crc32c::crc32c(&payload)
@@ -287,7 +398,7 @@ impl Node {
         let bytes = [
             &data.encode()[..],
             &payload,
-            &trailer.encode(if how & 8 == 0 { *seq } else { feed.u64() }),
+            &trailer.encode(if how & 8 == 0 { seq } else { feed.u64() }),
         ];
         (bytes.concat(), Some((data, payload)))
     }
@@ -307,6 +418,7 @@ impl Node {
         let border = Border {
             gates: &self.gates,
             peer: WRITER,
+            staging: None,
         };
         // Each step takes bytes or ends a header, a payload or a trailer.
         for _ in 0..20_000 {
@@ -327,6 +439,7 @@ impl Node {
                     }
                 }
                 Ok(Came::Ack(_) | Came::Bytes(_)) => {}
+                Ok(Came::Handed | Came::NoSlot) => panic!("there are no slots"),
                 Err(error) => {
                     assert!(!error.to_string().is_empty());
                     self.untouched();
@@ -341,6 +454,9 @@ impl Node {
         let claim = LENT.iter().position(|(number, _)| *number == data.claim.0);
         let lent = &self.lent[claim.unwrap()];
         assert!(lent.gate.is_some(), "it landed behind a closed gate");
+        if data.sliced {
+            return self.landed_slices(data, payload);
+        }
         let width = u64::from(data.places.end - data.places.start);
         for (i, cell) in payload.chunks(self.cell as usize).enumerate() {
             let index = data.position / self.cell + i as u64;
@@ -353,9 +469,43 @@ impl Node {
         }
     }
 
+    fn landed_slices(&self, data: &Data, mut payload: &[u8]) {
+        let row = (self.cell / 8) as usize;
+        let mut page = vec![0; self.cell as usize];
+        for layer in data.layers.clone() {
+            for place in data.places.clone() {
+                let number = LENT[SLICED].1[place as usize];
+                self.pool.observe(layer, number, &mut page).unwrap();
+                for token in tokens_of(place) {
+                    let (now, later) = payload.split_at(2 * row);
+                    let at = (4 * token + 1) * row;
+                    assert_eq!(&page[at..at + 2 * row], now, "layer {layer}, place {place}");
+                    payload = later;
+                }
+            }
+        }
+        assert!(payload.is_empty());
+    }
+
+    /// Heads and tokens that the slice does not have.
+    fn untouched_around_slices(&self) {
+        let row = (self.cell / 8) as usize;
+        let mut page = vec![0; self.cell as usize];
+        for (place, number) in (0..).zip(LENT[SLICED].1) {
+            for layer in 0..LAYERS {
+                self.pool.observe(layer, *number, &mut page).unwrap();
+                for token in tokens_of(place) {
+                    page[(4 * token + 1) * row..(4 * token + 3) * row].fill(0);
+                }
+                assert!(page.iter().all(|b| *b == 0), "outside of a slice");
+            }
+        }
+    }
+
     /// Pages that are nobody's, and those of closed gates.
     fn untouched(&self) {
-        let nobodys = [2, 4, 5, 7];
+        self.untouched_around_slices();
+        let nobodys = [2, 5];
         let bytes = seen(&self.pool, &nobodys);
         assert!(bytes.iter().all(|b| *b == 0), "a page that is nobody's");
         for lent in &self.lent {
@@ -369,6 +519,12 @@ impl Node {
             }
         }
     }
+}
+
+/// Tokens of the request in a page of the claim that takes slices, counted in the page.
+fn tokens_of(place: u32) -> std::ops::Range<usize> {
+    let before = 2 * u64::from(place);
+    0..TOKENS.saturating_sub(before).min(2) as usize
 }
 
 fn header(seq: &mut u64, feed: &mut Feed<'_>) -> Vec<u8> {

@@ -13,7 +13,8 @@
 //! A job that carries slices is counted in the bytes of these; see `sliced`.
 
 use super::frame::{Data, Piece};
-use super::sliced::{self, SlicedJob};
+use super::sliced::SlicedJob;
+use super::staged::StagedSource;
 use super::window::Window;
 use crate::copy::job::{Place, SourceSum};
 use crate::copy::schedule::{Class, Work};
@@ -50,11 +51,7 @@ pub(crate) struct NewJob {
 impl NewJob {
     /// Bytes to be sent.
     pub(crate) fn bytes(&self) -> u64 {
-        if let Some(slice) = &self.place.slice {
-            return SlicedJob::new(&self.place, slice).map_or(0, |sliced| sliced.bytes());
-        }
-        let cells = self.place.from.len() as u64 * self.place.layers.len() as u64;
-        cells.saturating_mul(self.layout.page_bytes)
+        self.place.bytes(&self.layout)
     }
 }
 
@@ -74,6 +71,8 @@ pub(super) struct Job {
     gate: u32,
     bytes: u64,
     sliced: Option<SlicedJob>,
+    /// Its bytes come from staging.
+    staged: bool,
     state: RefCell<State>,
 }
 
@@ -86,6 +85,8 @@ struct State {
     corrupt: u32,
     queued: bool,
     sum: Option<SourceSum>,
+    /// Let go of when the job is over.
+    staged: Option<Box<dyn StagedSource>>,
     /// Given up when the job is over, whatever frames still share it.
     place: Option<queue::Place>,
 }
@@ -112,9 +113,9 @@ pub(super) enum Next {
 
 impl Job {
     /// One that cannot be sent has no bytes, and an error.
-    pub(super) fn new(mut new: NewJob) -> Rc<Job> {
+    pub(super) fn new(mut new: NewJob, staged: Option<Box<dyn StagedSource>>) -> Rc<Job> {
         let slice = new.place.slice.as_ref();
-        let sliced = slice.map(|slice| SlicedJob::new(&new.place, slice));
+        let sliced = slice.map(|slice| SlicedJob::new(&new.place, slice, staged.is_some()));
         let (sliced, bytes) = match sliced {
             None => (None, new.bytes()),
             Some(Ok(sliced)) => {
@@ -135,6 +136,7 @@ impl Job {
             gate: new.gate,
             bytes,
             sliced,
+            staged: staged.is_some(),
             state: RefCell::new(State {
                 ticket: Some(new.ticket),
                 sent: 0,
@@ -144,6 +146,7 @@ impl Job {
                 corrupt: 0,
                 queued: false,
                 sum: new.checksum.then(SourceSum::new),
+                staged,
                 place: new.queued,
             }),
         })
@@ -264,8 +267,42 @@ impl Job {
         self.state.borrow().ticket.as_ref().map(f)
     }
 
+    /// Whether its bytes come from staging.
+    pub(super) fn is_staged(&self) -> bool {
+        self.staged
+    }
+
+    /// Does something with the rest of a stretch in staging, from its byte `from` on; nothing if the job is
+    /// over, or if they are not there, which is an error of the job.
+    pub(super) fn with_staged<R>(
+        &self,
+        stretch: Stretch,
+        from: u32,
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Option<R> {
+        let state = self.state.borrow();
+        let staged = state.staged.as_ref()?;
+        let range =
+            stretch.position + u64::from(from)..stretch.position + u64::from(stretch.length);
+        let wanted = range.end - range.start;
+        let bytes = staged.bytes(range).filter(|b| b.len() as u64 == wanted);
+        match bytes {
+            Some(bytes) => Some(f(bytes)),
+            None => {
+                drop(state);
+                self.errored(
+                    "bytes of a job are not in its staging; this is a bug of kvroom".into(),
+                );
+                None
+            }
+        }
+    }
+
     /// The CRC32C of a frame's payload.
-    pub(super) fn crc(&self, data: &Data) -> u32 {
+    pub(super) fn crc(&self, data: &Data, stretch: Stretch) -> u32 {
+        if self.staged {
+            return self.with_staged(stretch, 0, crc32c::crc32c).unwrap_or(0);
+        }
         let state = self.state.borrow();
         let Some(ticket) = &state.ticket else {
             return 0;
@@ -316,7 +353,7 @@ impl Job {
         *acked += bytes;
         ticket.landed(bytes);
         if *acked >= self.bytes {
-            return if state.sum.is_some() {
+            return if state.sum.is_some() && !self.staged {
                 Next::Sum
             } else {
                 Next::Over
@@ -376,15 +413,6 @@ impl Job {
         else {
             return true;
         };
-        if let Some(slice) = &self.place.slice {
-            return match sliced::sum_some(sum, ticket, &self.place, slice, budget) {
-                Ok(step) => step.over,
-                Err(what) => {
-                    ticket.errored(what);
-                    true
-                }
-            };
-        }
         sum.step(ticket, &self.layout, &self.place, budget).over
     }
 
@@ -393,10 +421,20 @@ impl Job {
         let mut state = self.state.borrow_mut();
         let whole = state.acked >= self.bytes;
         state.place = None;
-        let sum = state.sum.take().map_or(0, SourceSum::value);
-        let Some(ticket) = state.ticket.take() else {
+        let (sum, staged) = (state.sum.take(), state.staged.take());
+        let Some(mut ticket) = state.ticket.take() else {
             return;
         };
+        let sum = match (sum, &staged) {
+            (None, _) => 0,
+            (Some(sum), None) => sum.value(),
+            (Some(_), Some(staged)) => staged.checksum().unwrap_or_else(|| {
+                ticket.errored("a staged job has no checksum; this is a bug of kvroom");
+                0
+            }),
+        };
+        // Before the ticket says that the job reads nothing any more.
+        drop(staged);
         drop(state);
         let facts = ticket.facts();
         if whole && facts.errored.is_none() && facts.refused_pieces == 0 {
@@ -482,25 +520,28 @@ mod tests {
             leg: crate::ids::LegNo(0),
             job: 0,
         };
-        let job = Job::new(NewJob {
-            ticket: Ticket::new(id, lease.source_view(), CancelFlag::new(), sink),
-            class: Class::Bulk,
-            layout: Arc::clone(pool.layout()),
-            place: Place {
-                section: 0,
-                layers: 0..1,
-                pages: lease.arc_pages(),
-                from: 0..1,
-                to: 0..1,
-                slice: None,
+        let job = Job::new(
+            NewJob {
+                ticket: Ticket::new(id, lease.source_view(), CancelFlag::new(), sink),
+                class: Class::Bulk,
+                layout: Arc::clone(pool.layout()),
+                place: Place {
+                    section: 0,
+                    layers: 0..1,
+                    pages: lease.arc_pages(),
+                    from: 0..1,
+                    to: 0..1,
+                    slice: None,
+                },
+                claim: ClaimNo(1),
+                gate: 0,
+                checksum: false,
+                meter: None,
+                queued: None,
+                lane: None,
             },
-            claim: ClaimNo(1),
-            gate: 0,
-            checksum: false,
-            meter: None,
-            queued: None,
-            lane: None,
-        });
+            None,
+        );
         let stretch = Stretch {
             position: 0,
             length: 64,

@@ -14,8 +14,12 @@
 //! - a byte is placed after its header's CRC was checked, within the claim's own pages, through its
 //!   open gate, which is held for one non-blocking read;
 //! - a frame counts after its trailer says that it is valid; coverage is the receiver's own account;
+//! - a frame of slices of cells names no heads and no tokens: which these are the receiver's claim says,
+//!   and each end walks the receiver's order of the bytes with a plan of its own;
 //! - a sender's source is free the moment its job is over: what is half written goes on from zeroes
 //!   and ends with a void trailer. No zero-copy send, for the same reason;
+//! - memory that the CPU does not reach is read and written by way of staging (`staged`): a frame for it
+//!   counts when it is out of its slot;
 //! - "flushed" means acknowledged by the receiving lane. What a lost connection had not acknowledged
 //!   goes out again on another one of the same route: the same bytes, through the same gate.
 
@@ -28,6 +32,7 @@ mod receive;
 mod route;
 mod send;
 mod sliced;
+pub(crate) mod staged;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -43,6 +48,7 @@ use crate::runtime::queue;
 use crate::runtime::shared::NodeShared;
 use actix::{Actor, Addr, ArbiterHandle};
 use route::{RouteActor, RouteWork};
+use staged::{StagedSink, StagedSource};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -98,13 +104,27 @@ impl TcpRoute {
         lanes: &[ArbiterHandle],
         events: RouteEvents,
     ) -> Self {
+        TcpRoute::start_with(peer, name, node, home, lanes, events, None)
+    }
+
+    /// The same; what goes to memory that the CPU does not reach goes by way of `sink`.
+    pub(crate) fn start_with(
+        peer: PeerRef,
+        name: &str,
+        node: &Arc<NodeShared>,
+        home: &ArbiterHandle,
+        lanes: &[ArbiterHandle],
+        events: RouteEvents,
+        sink: Option<Arc<dyn StagedSink>>,
+    ) -> Self {
         let limits = &node.limits;
         let aux = limits.rooms.saturating_mul(usize::from(limits.receivers));
         let jobs = node.job_slots.saturating_add(aux);
         let part = |arbiter: &ArbiterHandle| {
             let (name, node, events) = (name.to_owned(), Arc::clone(node), Arc::clone(&events));
+            let sink = sink.clone();
             RouteActor::start_in_arbiter(arbiter, move |_| {
-                RouteActor::new(peer, name, node, events, jobs)
+                RouteActor::new(peer, name, node, events, jobs, sink)
             })
         };
         let used = usize::from(node.net.connections.max(1)).min(lanes.len());
@@ -134,7 +154,18 @@ impl TcpRoute {
     }
 
     /// A job for it. Bounded by what was admitted, as a lane's.
-    pub(crate) fn post(&self, mut job: NewJob) {
+    pub(crate) fn post(&self, job: NewJob) {
+        self.post_from(job, None);
+    }
+
+    /// A job whose bytes are in staging, and not in the pages that its ticket has. Both are let go of when
+    /// it is over.
+    #[cfg_attr(not(test), allow(dead_code))] // No device's lane uses it yet.
+    pub(crate) fn post_staged(&self, job: NewJob, source: Box<dyn StagedSource>) {
+        self.post_from(job, Some(source));
+    }
+
+    fn post_from(&self, mut job: NewJob, source: Option<Box<dyn StagedSource>>) {
         let used = self.used.load(Ordering::Relaxed).max(1);
         let at = match job.lane {
             Some(lane) => usize::from(lane) % used,
@@ -147,7 +178,7 @@ impl TcpRoute {
             _ => (&self.small, homes.get(self.home % homes.len().max(1))),
         };
         job.queued = queue.map(queue::Place::take);
-        part.do_send(RouteWork::Post(Box::new(job)));
+        part.do_send(RouteWork::Post(Box::new(job), source));
     }
 
     /// A life's jobs were cancelled.

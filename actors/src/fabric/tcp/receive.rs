@@ -11,6 +11,7 @@
 
 use super::frame::{Ack, Data, Fate, FrameError, HEADER, Header, Piece, TRAILER, Trailer};
 use super::sliced::span;
+use super::staged::{Delivery, StagedSlot, Staging};
 use super::window::Window;
 use crate::fabric::stream::Stream;
 use crate::ids::PeerRef;
@@ -29,6 +30,8 @@ use std::sync::Arc;
 pub(super) struct Border<'a> {
     pub(super) gates: &'a GateTable,
     pub(super) peer: PeerRef,
+    /// For sections that the CPU does not reach.
+    pub(super) staging: Option<&'a Staging>,
 }
 
 /// Something that the route must do.
@@ -42,6 +45,10 @@ pub(super) enum Came {
     Bytes(usize),
     /// Nothing is there now.
     Empty,
+    /// A whole frame went on from its slot; what becomes of it is told later.
+    Handed,
+    /// Nothing can be read before a slot is free, of which this side is told.
+    NoSlot,
 }
 
 /// Why a connection cannot go on.
@@ -85,6 +92,7 @@ struct Payload {
     data: Data,
     /// Where the rest of a sliced payload goes.
     window: Option<Box<Window>>,
+    into: Into,
     done: u32,
     /// Whether its bytes are placed. Once false, it stays so.
     live: bool,
@@ -92,6 +100,14 @@ struct Payload {
     late: u32,
     crc: u32,
     cursor: Cell<usize>,
+}
+
+/// Where a payload is read to.
+enum Into {
+    Pages,
+    /// A slot, which is not there yet.
+    Waiting,
+    Slot(Box<dyn StagedSlot>),
 }
 
 impl Receiving {
@@ -168,18 +184,21 @@ impl Receiving {
         }
         self.last_seq = data.seq;
         data.check().map_err(ReadError::Violation)?;
-        let (live, window) = match border.gates.enter(data.gate, data.claim) {
+        let (live, window, staged) = match border.gates.enter(data.gate, data.claim) {
             Ok(inside) => {
                 let window = check(&data, &inside, border.peer)?;
                 #[cfg(feature = "plant")]
                 plant(&data, &inside);
-                (true, window)
+                let section = inside.target().section(data.section);
+                let staged = border.staging.zip(section);
+                (true, window, staged.is_some_and(|(s, to)| s.sink.takes(to)))
             }
-            Err(_) => (false, None),
+            Err(_) => (false, None, false),
         };
         self.state = State::Payload(Payload {
             data,
-            window,
+            window: window.filter(|_| !staged),
+            into: if staged { Into::Waiting } else { Into::Pages },
             done: 0,
             live,
             late: 0,
@@ -202,6 +221,21 @@ impl Receiving {
             false => None,
         };
         payload.live = inside.is_some();
+        if !payload.live {
+            // What was to be in a slot is thrown away like the rest.
+            if !matches!(payload.into, Into::Pages) {
+                payload.late = payload.done;
+                payload.into = Into::Pages;
+            }
+        } else if let (Into::Waiting, Some(staging)) = (&payload.into, border.staging) {
+            match staging
+                .sink
+                .slot(payload.data.length as usize, &staging.wake)
+            {
+                Some(slot) => payload.into = Into::Slot(slot),
+                None => return Ok(Came::NoSlot),
+            }
+        }
         let ahead = &self.ahead[self.ahead_at..];
         let placed = !ahead.is_empty();
         let came = if placed {
@@ -209,6 +243,15 @@ impl Receiving {
             payload.place(&ahead[..n], inside.as_ref())?;
             self.ahead_at += n;
             Came::Bytes(n)
+        } else if let Into::Slot(slot) = &mut payload.into {
+            let into = rest(&mut **slot, &payload.data, payload.done)?;
+            let came = read(stream, into.len(), || stream_read(stream, into))?;
+            if let Came::Bytes(n) = came
+                && payload.data.crc
+            {
+                payload.crc = crc32c::crc32c_append(payload.crc, &into[..n]);
+            }
+            came
         } else if let Some(inside) = &inside {
             #[cfg(feature = "plant")]
             crate::copy::plant::inside_a_gate();
@@ -295,9 +338,10 @@ impl Receiving {
     }
 
     fn trailer(&mut self, border: &Border<'_>) -> Result<Came, ReadError> {
-        let State::Trailer(payload) = std::mem::replace(&mut self.state, State::Header) else {
+        let State::Trailer(mut payload) = std::mem::replace(&mut self.state, State::Header) else {
             return Ok(Came::Empty);
         };
+        let into = std::mem::replace(&mut payload.into, Into::Pages);
         let Payload { data, live, .. } = &payload;
         let Some(bytes) = self.small.first_chunk::<TRAILER>() else {
             return Ok(Came::Empty);
@@ -311,10 +355,18 @@ impl Receiving {
             Fate::Refused
         } else if data.crc && trailer.crc != payload.crc {
             Fate::Corrupt
+        } else if let Into::Slot(slot) = into {
+            let stay = border.gates.stay(data.gate, data.claim).ok();
+            if let Some((stay, staging)) = stay.zip(border.staging) {
+                let tell = Arc::clone(&staging.tell);
+                slot.deliver(Delivery::new(stay, payload.data, tell));
+                return Ok(Came::Handed);
+            }
+            Fate::Refused
         } else {
             match border.gates.enter(data.gate, data.claim) {
                 Ok(inside) => {
-                    mark(data, &inside)?;
+                    mark(data, cells(&inside, data.section)?.1);
                     inside.target().count(u64::from(data.length));
                     Fate::Landed
                 }
@@ -340,6 +392,13 @@ impl Payload {
             self.late += bytes.len() as u32;
             return Ok(());
         };
+        if let Into::Slot(slot) = &mut self.into {
+            rest(&mut **slot, &self.data, self.done)?[..bytes.len()].copy_from_slice(bytes);
+            if self.data.crc {
+                self.crc = crc32c::crc32c_append(self.crc, bytes);
+            }
+            return Ok(());
+        }
         let section = self.data.section;
         let mut put = |range: PoolRange, now: &[u8]| -> Result<(), ReadError> {
             inside
@@ -398,17 +457,55 @@ fn sum(
     Ok(crc)
 }
 
+/// What of a frame's slot is to be read from byte `done` of the payload on.
+fn rest<'s>(
+    slot: &'s mut dyn StagedSlot,
+    data: &Data,
+    done: u32,
+) -> Result<&'s mut [u8], ReadError> {
+    let range = done as usize..data.length as usize;
+    slot.bytes().get_mut(range).ok_or_else(|| {
+        // Of this side; which costs the claim and not the process.
+        ReadError::Violation("a staging slot is smaller than its frame; a bug of kvroom".into())
+    })
+}
+
 /// Notes that all of a frame has landed.
-fn mark(data: &Data, inside: &Inside<'_>) -> Result<(), ReadError> {
-    let (cell, section) = cells(inside, data.section)?;
+pub(super) fn mark(data: &Data, section: &TargetSection) {
     let mark = |p: Piece| section.mark(p.layer, p.place, p.offset, p.bytes);
     match section.cells() {
         Some(Ok(cells)) => data.slices(cells).for_each(mark),
         // Its header was refused.
         Some(Err(_)) => {}
-        None => data.pieces(cell, 0).for_each(mark),
+        None => data
+            .pieces(section.memory().layout().page_bytes, 0)
+            .for_each(mark),
     }
-    Ok(())
+}
+
+/// Where all of a frame goes, which was found to be of this section.
+#[cfg_attr(not(test), allow(dead_code))] // As `staged`.
+pub(super) fn ranges_of(
+    data: &Data,
+    section: &TargetSection,
+    f: &mut dyn FnMut(PoolRange),
+) -> Result<(), String> {
+    let Some((slice, cells)) = section.slice().zip(section.cells()) else {
+        let cell = section.memory().layout().page_bytes;
+        data.pieces(cell, 0).for_each(|p| f(range(&p, section)));
+        return Ok(());
+    };
+    let cells = cells.map_err(|e| e.to_string())?;
+    let mut window = window(data, slice, cells, section.arc_pages())?;
+    loop {
+        let ranges = window.ranges();
+        let bytes = ranges.iter().map(|r| r.bytes).sum();
+        if bytes == 0 {
+            return Ok(());
+        }
+        ranges.iter().for_each(|r| f(*r));
+        window.advance(bytes);
+    }
 }
 
 /// Bytes that are read to find a header or a trailer.

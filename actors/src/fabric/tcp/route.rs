@@ -13,6 +13,7 @@ use super::frame::{Ack, Fate};
 use super::job::{Job, NewJob, Next, Queued};
 use super::receive::{Border, Came, ReadError, Receiving};
 use super::send::{Sending, Unacked, Wrote};
+use super::staged::{StagedSink, StagedSource, Staging, Tell, Wake};
 use super::{DataConnection, RouteEvent, RouteEvents};
 use crate::copy::schedule::{Class, Config, Scheduler, Turn};
 use crate::fabric::Fabric;
@@ -47,10 +48,21 @@ const SUM_STRETCH: u64 = 256 << 10;
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) enum RouteWork {
-    Post(Box<NewJob>),
+    /// With its bytes, if these are in staging.
+    Post(Box<NewJob>, Option<Box<dyn StagedSource>>),
     /// This life's jobs were cancelled.
     Cancel(LifeId),
     Attach(DataConnection),
+    /// What became of a frame that went on from its slot.
+    Delivered {
+        /// The number of the connection that it came by.
+        connection: u64,
+        seq: u64,
+        fate: Fate,
+        bytes: u32,
+    },
+    /// A slot may be free.
+    Slots,
     /// All is over: jobs go back, connections close. Answered when that is done.
     Close,
 }
@@ -71,6 +83,9 @@ struct Part {
     name: String,
     node: Arc<NodeShared>,
     events: RouteEvents,
+    sink: Option<Arc<dyn StagedSink>>,
+    /// Connections so far, by which each has a number.
+    attached: u64,
     scheduler: Scheduler<Queued>,
     jobs: HashMap<LifeId, Vec<Rc<Job>>>,
     sums: VecDeque<Rc<Job>>,
@@ -83,11 +98,17 @@ struct Part {
 }
 
 struct Connection {
+    number: u64,
     stream: Stream,
     class: Class,
     index: u16,
     sending: RefCell<Sending>,
     receiving: RefCell<Receiving>,
+    staging: Option<Staging>,
+    /// Is not read before a slot is free.
+    no_slot: Cell<bool>,
+    /// Is to have a turn whatever its socket says.
+    due: Cell<bool>,
     /// Waits for the socket to take more.
     full: Cell<bool>,
     gone: Cell<bool>,
@@ -105,6 +126,7 @@ impl RouteActor {
         node: Arc<NodeShared>,
         events: RouteEvents,
         jobs: usize,
+        sink: Option<Arc<dyn StagedSink>>,
     ) -> Self {
         let piece = frame_bytes(&node) as u64;
         let config = Config {
@@ -119,6 +141,8 @@ impl RouteActor {
                 name,
                 node,
                 events,
+                sink,
+                attached: 0,
                 scheduler: Scheduler::new(&config),
                 jobs: HashMap::new(),
                 sums: VecDeque::new(),
@@ -157,13 +181,20 @@ impl Handler<RouteWork> for RouteActor {
         let _turn = turn_here();
         let mut part = self.part.borrow_mut();
         match work {
-            RouteWork::Post(job) => part.post(*job),
+            RouteWork::Post(job, staged) => part.post(*job, staged),
             RouteWork::Cancel(life) => part.cancel(life),
             RouteWork::Attach(connection) => {
                 if let Some(connection) = part.attach(connection) {
                     actix::spawn(serve(Rc::clone(&self.part), connection));
                 }
             }
+            RouteWork::Delivered {
+                connection,
+                seq,
+                fate,
+                bytes,
+            } => part.delivered(connection, seq, fate, bytes),
+            RouteWork::Slots => part.slots(),
             RouteWork::Close => part.close(),
         }
         part.write_all();
@@ -209,10 +240,18 @@ async fn serve(part: Rc<RefCell<Part>>, connection: Rc<Connection>) {
             tokio::task::yield_now().await;
             again = part.borrow_mut().turn(&connection, Ok(both));
         }
-        let interest = if connection.full.get() {
-            Interest::READABLE | Interest::WRITABLE
-        } else {
-            Interest::READABLE
+        again = connection.due.take();
+        if again {
+            continue;
+        }
+        let interest = match (connection.no_slot.get(), connection.full.get()) {
+            (false, false) => Interest::READABLE,
+            (false, true) => Interest::READABLE | Interest::WRITABLE,
+            (true, true) => Interest::WRITABLE,
+            (true, false) => {
+                connection.changed.notified().await;
+                continue;
+            }
         };
         let ready = tokio::select! {
             ready = connection.stream.ready(interest) => ready,
@@ -237,7 +276,8 @@ impl Part {
             }
         };
         let mut again = false;
-        if ready.is_readable() || ready.is_read_closed() {
+        let readable = ready.is_readable() || ready.is_read_closed();
+        if readable && !connection.no_slot.get() {
             again |= self.read(connection);
         }
         if !connection.gone.get() {
@@ -250,14 +290,14 @@ impl Part {
         again
     }
 
-    fn post(&mut self, new: NewJob) {
+    fn post(&mut self, new: NewJob, staged: Option<Box<dyn StagedSource>>) {
         if self.closed {
             // Its ticket says that it never went anywhere.
             return drop(new);
         }
         #[cfg(feature = "plant")]
         crate::copy::plant::job_comes(&new.ticket);
-        let job = Job::new(new);
+        let job = Job::new(new, staged);
         if job.is_cancelled() {
             return job.end();
         }
@@ -333,7 +373,13 @@ impl Part {
         if let Some(old) = old {
             self.drop_connection(&old);
         }
+        self.attached += 1;
+        let number = self.attached;
         let connection = Rc::new(Connection {
+            number,
+            staging: self.staging(number),
+            no_slot: Cell::new(false),
+            due: Cell::new(false),
             stream,
             class,
             index,
@@ -346,6 +392,52 @@ impl Part {
         });
         self.connections.push(Rc::clone(&connection));
         Some(connection)
+    }
+
+    /// What a connection needs of the sink, if there is one.
+    fn staging(&self, connection: u64) -> Option<Staging> {
+        let sink = Arc::clone(self.sink.as_ref()?);
+        let me = self.me.clone()?;
+        let to_me = move |work| {
+            // A part that has stopped reads nothing, and has nobody to tell.
+            if let Some(me) = me.upgrade() {
+                me.do_send(work);
+            }
+        };
+        let also = to_me.clone();
+        let wake: Wake = Arc::new(move || also(RouteWork::Slots));
+        let tell: Tell = Arc::new(move |seq, fate, bytes| {
+            to_me(RouteWork::Delivered {
+                connection,
+                seq,
+                fate,
+                bytes,
+            });
+        });
+        Some(Staging { sink, wake, tell })
+    }
+
+    /// Connections that waited for a slot try again.
+    fn slots(&mut self) {
+        for connection in &self.connections {
+            if connection.no_slot.take() {
+                connection.due.set(true);
+                connection.changed.notify_one();
+            }
+        }
+    }
+
+    /// A frame that went on from its slot is over.
+    fn delivered(&mut self, connection: u64, seq: u64, fate: Fate, bytes: u32) {
+        self.count(fate, bytes);
+        let by = |c: &&Rc<Connection>| c.number == connection;
+        // One that is lost tells nobody: its sender sends the frame again.
+        if let Some(connection) = self.connections.iter().find(by).cloned() {
+            let read_by_peer = connection.sending.borrow_mut().acknowledge(seq, fate);
+            if !read_by_peer {
+                self.violation(&connection, "it does not read its acknowledgements".into());
+            }
+        }
     }
 
     fn close(&mut self) {
@@ -400,6 +492,11 @@ impl Part {
     /// nowhere, and is closed: whoever opened it opens it again.
     fn tick(&mut self) {
         for connection in self.connections.clone() {
+            if connection.no_slot.get() {
+                // It is this side that is silent: nothing is read.
+                connection.sending.borrow_mut().say_alive();
+                continue;
+            }
             let silent = connection.silent.get() + 1;
             connection.silent.set(silent);
             if silent > SILENT_TICKS {
@@ -495,6 +592,7 @@ impl Part {
         let border = Border {
             gates: &node.gates,
             peer: self.peer,
+            staging: connection.staging.as_ref(),
         };
         let mut read = 0;
         while read < STRETCH && !connection.gone.get() {
@@ -509,6 +607,11 @@ impl Part {
                     step_aside(n);
                 }
                 Ok(Came::Empty) => return false,
+                Ok(Came::Handed) => connection.silent.set(0),
+                Ok(Came::NoSlot) => {
+                    connection.no_slot.set(true);
+                    return false;
+                }
                 Ok(Came::Ack(ack)) => {
                     if let Err(what) = self.acknowledged(connection, ack) {
                         self.violation(connection, what);
@@ -553,10 +656,9 @@ impl Part {
     fn acknowledged(&mut self, connection: &Rc<Connection>, ack: Ack) -> Result<(), String> {
         let mut next = ack.first;
         while next <= ack.last {
-            let unacked = connection.sending.borrow_mut().unacked.pop_front();
-            let Some(unacked) = unacked.filter(|u| u.seq == next) else {
+            let Some(unacked) = connection.sending.borrow_mut().take_acked(next) else {
                 return Err(format!(
-                    "it acknowledged frame {next}, which is not the next"
+                    "it acknowledged frame {next}, which does not wait for that"
                 ));
             };
             next += 1;

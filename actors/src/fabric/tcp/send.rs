@@ -74,7 +74,8 @@ pub(super) struct Sending {
     head_at: usize,
     frame: Option<Outgoing>,
     last_seq: u64,
-    pub(super) unacked: VecDeque<Unacked>,
+    /// By number.
+    unacked: VecDeque<Unacked>,
     ranges: Vec<PoolRange>,
 }
 
@@ -114,10 +115,11 @@ impl Sending {
         self.last_seq += 1;
         let data = job.header(self.last_seq, stretch, with_crc);
         self.head.extend_from_slice(&data.encode());
-        let crc = if with_crc { job.crc(&data) } else { 0 };
-        let window = job.window(&data);
+        let crc = if with_crc { job.crc(&data, stretch) } else { 0 };
+        let planned = data.sliced && !job.is_staged();
+        let window = if planned { job.window(&data) } else { None };
         self.frame = Some(Outgoing {
-            void: data.sliced && window.is_none(),
+            void: planned && window.is_none(),
             data,
             stretch,
             job,
@@ -128,6 +130,16 @@ impl Sending {
             trailed: 0,
             since: time_some(),
         });
+    }
+
+    /// Frame `seq`, which was acknowledged; none if it does not wait for that. Mostly it is the first one:
+    /// only what goes on from a slot of the other side may end in another order.
+    pub(super) fn take_acked(&mut self, seq: u64) -> Option<Unacked> {
+        let at = match self.unacked.front() {
+            Some(first) if first.seq == seq => 0,
+            _ => self.unacked.binary_search_by_key(&seq, |u| u.seq).ok()?,
+        };
+        self.unacked.remove(at)
     }
 
     /// What the other side has not acknowledged, now that the connection is lost.
@@ -211,6 +223,17 @@ impl Outgoing {
         ranges: &mut Vec<PoolRange>,
     ) -> io::Result<usize> {
         let left = self.data.length - self.written;
+        if left > 0 && !self.void && self.job.is_staged() {
+            let trailer = self.sealed(true);
+            let wrote = self.job.with_staged(self.stretch, self.written, |bytes| {
+                let slices = [head, bytes, &trailer].map(IoSlice::new);
+                stream.try_write_vectored(&slices)
+            });
+            if let Some(wrote) = wrote {
+                return wrote;
+            }
+            self.void = true;
+        }
         if left > 0 && !self.void {
             let trailer = self.sealed(true);
             let ranges = match &mut self.window {

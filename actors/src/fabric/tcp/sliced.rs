@@ -13,11 +13,10 @@
 use super::frame::Data;
 use super::job::Stretch;
 use super::window::Window;
-use crate::copy::job::{Place, SourceSum, Step};
+use crate::copy::job::Place;
 use crate::limits::UNIT;
-use crate::memory::Ticket;
 use crate::slice::{Slice, SliceCells};
-use kvroom_kernels::layout::cube::Span;
+use kvroom_kernels::layout::cube::{Dim, Span};
 use kvroom_kernels::plan::End;
 use kvroom_kernels::plan::cube::{CubePlan, CubePlanError, PageList};
 use std::ops::Range;
@@ -35,14 +34,43 @@ pub(super) struct SlicedJob {
     from: Range<usize>,
     /// Stands for the receiver's pages.
     somewhere: Arc<[u32]>,
+    most: Most,
+}
+
+/// What a frame may be at most, so that its bytes come one cell after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Most {
+    Rectangle,
+    Layer,
+    Cell,
+}
+
+impl Most {
+    /// For a destination of this order, of which the part has these heads of the planes.
+    fn cell_by_cell(slice: &Slice) -> Most {
+        let (order, heads) = (slice.dst.order, &slice.part.heads);
+        let uneven = heads.windows(2).any(|pair| pair[0].len() != pair[1].len());
+        let apart = uneven && order.slower(Dim::Head, Dim::Plane);
+        let mut dims = order.0.into_iter().filter(|dim| *dim != Dim::Layer);
+        match (order.0[0], dims.next()) {
+            _ if apart => Most::Cell,
+            (Dim::Layer, Some(Dim::Page)) => Most::Rectangle,
+            (_, Some(Dim::Page)) => Most::Layer,
+            _ => Most::Cell,
+        }
+    }
 }
 
 impl SlicedJob {
-    /// The cells of a job with a slice.
+    /// The cells of a job with a slice. In one that is staged, each frame is a stretch of the stream.
     ///
     /// # Errors
     /// The layouts, pages, layers and tokens do not fit each other; in words.
-    pub(super) fn new(place: &Place, slice: &Arc<Slice>) -> Result<SlicedJob, String> {
+    pub(super) fn new(
+        place: &Place,
+        slice: &Arc<Slice>,
+        staged: bool,
+    ) -> Result<SlicedJob, String> {
         let wrong = |e: CubePlanError| format!("a sliced job: {e}; this is a bug of its plan");
         let from = PageList {
             list: Arc::clone(&place.pages),
@@ -68,6 +96,10 @@ impl SlicedJob {
             pages: Arc::clone(&place.pages),
             from: place.from.clone(),
             somewhere: somewhere.list,
+            most: match staged {
+                true => Most::cell_by_cell(slice),
+                false => Most::Rectangle,
+            },
         })
     }
 
@@ -94,7 +126,13 @@ impl SlicedJob {
             end - here.within
         } else {
             let layer = self.rect(1, places.clone());
-            if here.place == places.start && layer <= want && places.len() <= MAX_PLACES as usize {
+            if self.most == Most::Cell {
+                cell
+            } else if self.most == Most::Rectangle
+                && here.place == places.start
+                && layer <= want
+                && places.len() <= MAX_PLACES as usize
+            {
                 let layers = (want / layer).min(u64::from(self.cells.layers().end - here.layer));
                 layers * layer
             } else {
@@ -171,19 +209,4 @@ pub(super) fn span(first: u32, layers: &Range<u32>) -> Span {
         first.saturating_add(layers.start),
         first.saturating_add(layers.end),
     )
-}
-
-/// Adds some of what a job carries to its sum, from its source: about `budget` bytes, as
-/// [`SourceSum::step`] does for whole cells.
-///
-/// # Errors
-/// Always: what is summed of a slice is not said yet.
-pub(super) fn sum_some(
-    _: &mut SourceSum,
-    _: &mut Ticket,
-    _: &Place,
-    _: &Slice,
-    _: u64,
-) -> Result<Step, String> {
-    Err("a claim with a checksum over slices of cells cannot be served over tcp yet".into())
 }

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 mod slices;
+mod staged;
 
 const LAYERS: u32 = 3;
 const PAGES: u32 = 8;
@@ -47,14 +48,14 @@ impl TicketSink for Backs {
     }
 }
 
-fn node(net: Net, limits: Limits) -> Arc<NodeShared> {
+fn node(net: Net, limits: Limits, deadlines: Deadlines) -> Arc<NodeShared> {
     Arc::new(NodeShared {
         beats: crate::runtime::pulse::Beats::new(std::time::Instant::now(), 1, 1),
         doors: Vec::new(),
         name: "node".into(),
         incarnation: Incarnation::default(),
         limits,
-        deadlines: Deadlines::default(),
+        deadlines,
         net,
         gates: GateTable::new(64),
         stats: Arc::new(Stats::default()),
@@ -93,7 +94,7 @@ impl Side {
     }
 
     fn of(layout: PoolLayout, net: Net, limits: Limits) -> Self {
-        let node = node(net, limits);
+        let node = node(net, limits, Deadlines::default());
         let events: Arc<Mutex<Vec<RouteEvent>>> = Arc::default();
         let told = Arc::clone(&events);
         let arbiter = Arbiter::current();
@@ -407,7 +408,7 @@ fn a_connection_that_is_opened_again_takes_the_place_of_the_old_one() {
 }
 
 #[test]
-fn acknowledgements_out_of_order_are_a_lie() {
+fn an_acknowledgement_of_a_frame_that_does_not_wait_for_one_is_a_lie() {
     run(async {
         let prefill = Side::new(1 << 20, Net::default());
         let decode = Side::new(1 << 20, Net::default());

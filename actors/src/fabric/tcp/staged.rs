@@ -1,0 +1,173 @@
+//! Ends of a job that are not in memory of this process's CPU: bytes come from, or go to, staging.
+//!
+//! ```text
+//!   sender      device ──gather──▶ staging ── StagedSource ──▶ frames
+//!
+//!   receiver    frame ──▶ StagedSlot ──trailer valid──▶ Delivery { stay in the gate } ──▶ device
+//!                 │ none is free                                     │ scattered
+//!                 └ this connection is not read until one is         └ marked, gate left, acknowledged
+//! ```
+//!
+//! Rules:
+//! - A staging source is let go of when its job is over; frames that are half written then go on with
+//!   zeroes, as those from pages do.
+//! - Nothing of a claim's pages is touched before a frame's trailer said that it is valid. From then on
+//!   the delivery stays in the claim's gate until it is over: a closed gate waits for it.
+//! - A delivery is over once: it landed, or it failed. One that is lost has failed. Acknowledgements go
+//!   out in the order in which deliveries end.
+//! - Slots become free without anything coming over a network, or two nodes wait for each other: so they
+//!   are not those that sources are staged in.
+#![cfg_attr(not(test), allow(dead_code))] // No device's lane uses it yet.
+
+use super::frame::{Data, Fate};
+use super::receive;
+use crate::ids::ClaimNo;
+use crate::memory::{PoolRange, Staying, TargetSection};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a job carries, gathered.
+pub(crate) trait StagedSource: Send {
+    /// Some of its bytes; none if it does not have these, which is an error of the job.
+    ///
+    /// They count through the job layer by layer, in each of them place by place. A cell's bytes are those
+    /// of the page; with a slice, those that the slice has of it, as the destination orders them.
+    fn bytes(&self, range: Range<u64>) -> Option<&[u8]>;
+
+    /// The sum over the job's cells (or rows, if it carries parts of cells); none if nobody made it.
+    fn checksum(&self) -> Option<u64>;
+}
+
+/// Called when a slot may be free again.
+pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// Where frames for memory go that the CPU does not reach.
+pub(crate) trait StagedSink: Send + Sync {
+    /// Whether the pages of this section are written through it.
+    fn takes(&self, section: &TargetSection) -> bool;
+
+    /// A slot for so many bytes: 1 to [`MAX_DATA_FRAME`](crate::limits::MAX_DATA_FRAME). If none is free,
+    /// `wake` is called when one may be, once; a slot that becomes free while this is called counts.
+    ///
+    /// Called on the thread of a lane; must not block.
+    fn slot(&self, bytes: usize, wake: &Wake) -> Option<Box<dyn StagedSlot>>;
+}
+
+/// Room for one frame. It is free again when it is dropped, which may be at any time.
+pub(crate) trait StagedSlot: Send {
+    /// Its bytes: as many as were asked for.
+    fn bytes(&mut self) -> &mut [u8];
+
+    /// All of the frame is in it, and valid: to where [`Delivery`] says. Must not block; an error is for
+    /// [`Delivery::failed`].
+    fn deliver(self: Box<Self>, to: Delivery);
+}
+
+/// Told what became of frame `.0`, of which `.2` bytes landed, or came for nothing.
+pub(super) type Tell = Arc<dyn Fn(u64, Fate, u32) + Send + Sync>;
+
+/// A frame on its way from a slot into the pages of its claim. Whoever queues work for it owns it until
+/// that work is over, and ends it then; it may end on any thread.
+#[must_use = "a delivery that is dropped has failed"]
+pub(crate) struct Delivery {
+    /// None once it is over.
+    stay: Option<Staying>,
+    data: Data,
+    tell: Tell,
+}
+
+impl Delivery {
+    pub(super) fn new(stay: Staying, data: Data, tell: Tell) -> Delivery {
+        let stay = Some(stay);
+        Delivery { stay, data, tell }
+    }
+
+    /// Inside the claim's gate, with its pages.
+    pub(crate) fn stay(&self) -> &Staying {
+        match &self.stay {
+            Some(stay) => stay,
+            None => unreachable!("a delivery stays until it is consumed"),
+        }
+    }
+
+    /// The claim.
+    pub(crate) fn claim(&self) -> ClaimNo {
+        self.data.claim
+    }
+
+    /// The section of the claim.
+    pub(crate) fn section(&self) -> u16 {
+        self.data.section
+    }
+
+    /// The rectangle of cells that the frame is of: layers, and places in the claim's list.
+    pub(crate) fn cells(&self) -> (Range<u32>, Range<u32>) {
+        (self.data.layers.clone(), self.data.places.clone())
+    }
+
+    /// Where in the bytes of its rectangle the frame begins. If the section has a slice, that is 0 unless
+    /// the rectangle is one cell.
+    pub(crate) fn position(&self) -> u64 {
+        self.data.position
+    }
+
+    /// Bytes of the frame.
+    pub(crate) fn length(&self) -> u32 {
+        self.data.length
+    }
+
+    /// Where in the section's pool the slot's bytes go, one range behind the other.
+    ///
+    /// # Errors
+    /// In words; a bug of this side, since the frame was checked.
+    pub(crate) fn for_each_range(&self, mut f: impl FnMut(PoolRange)) -> Result<(), String> {
+        let Some(section) = self.stay().target().section(self.data.section) else {
+            return Err("the claim has no such section any more".into());
+        };
+        receive::ranges_of(&self.data, section, &mut f)
+    }
+
+    /// All of it is in the pages, and will be seen there.
+    pub(crate) fn landed(mut self) {
+        if let Some(stay) = self.stay.take() {
+            let target = stay.target();
+            if let Some(section) = target.section(self.data.section) {
+                receive::mark(&self.data, section);
+                target.count(u64::from(self.data.length));
+            }
+            drop(stay);
+            (self.tell)(self.data.seq, Fate::Landed, self.data.length);
+        }
+    }
+
+    /// It is over, and not all of it is in the pages. The sender hears that it was refused: its leg fails.
+    pub(crate) fn failed(self, why: &str) {
+        tracing::warn!(claim = %self.data.claim, why, "a frame did not get from staging into its pages");
+        drop(self);
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if let Some(stay) = self.stay.take() {
+            drop(stay);
+            (self.tell)(self.data.seq, Fate::Refused, self.data.length);
+        }
+    }
+}
+
+impl fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery")
+            .field("data", &self.data)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a connection needs of a sink.
+pub(super) struct Staging {
+    pub(super) sink: Arc<dyn StagedSink>,
+    pub(super) wake: Wake,
+    pub(super) tell: Tell,
+}
