@@ -68,6 +68,7 @@ impl Slice {
     ///
     /// # Errors
     /// [`CubePlanError`]: the pages do not hold them.
+    #[allow(clippy::result_large_err)] // It is the planner's.
     pub fn rows(&self, layers: Range<u32>, from: PageList) -> Result<Rows, CubePlanError> {
         Rows::new(
             &self.src,
@@ -81,6 +82,7 @@ impl Slice {
     ///
     /// # Errors
     /// [`CubePlanError`]: the two ends do not fit.
+    #[allow(clippy::result_large_err)] // It is the planner's.
     pub fn plan(
         &self,
         layers: Range<u32>,
@@ -130,6 +132,7 @@ impl TargetSlice {
     ///
     /// # Errors
     /// [`CubePlanError`]: the pages do not hold them.
+    #[allow(clippy::result_large_err)] // It is the planner's.
     pub fn rows(&self, pages: Arc<[u32]>) -> Result<Rows, CubePlanError> {
         let pages = PageList::whole(pages);
         Rows::new(&self.dst, pages, self.tokens.clone(), &self.part)
