@@ -71,7 +71,7 @@ impl SlicedJob {
         slice: &Arc<Slice>,
         staged: bool,
     ) -> Result<SlicedJob, String> {
-        let wrong = |e: CubePlanError| format!("a sliced job: {e}; this is a bug of its plan");
+        let wrong = |e: &CubePlanError| format!("a sliced job: {e}; this is a bug of its plan");
         let from = PageList {
             list: Arc::clone(&place.pages),
             range: place.from.clone(),
@@ -79,11 +79,12 @@ impl SlicedJob {
         let somewhere = PageList::whole(vec![0; place.to.len()]);
         slice
             .plan(place.layers.clone(), from, somewhere.clone())
-            .map_err(wrong)?;
-        let first = u32::try_from(place.to.start).map_err(|_| wrong(CubePlanError::TooLarge))?;
+            .map_err(|error| wrong(&error))?;
+        let first = u32::try_from(place.to.start).map_err(|_| wrong(&CubePlanError::TooLarge))?;
         let (tokens, dst) = (slice.tokens.clone(), &slice.dst);
         let part = slice.part.of_layers(span(dst.layers.first, &place.layers));
-        let cells = SliceCells::new(dst, &part, tokens, somewhere.clone(), first).map_err(wrong)?;
+        let cells = SliceCells::new(dst, &part, tokens, somewhere.clone(), first)
+            .map_err(|error| wrong(&error))?;
         if cells.layers() != place.layers {
             let (asked, has) = (&place.layers, cells.layers());
             return Err(format!(
@@ -163,7 +164,7 @@ impl SlicedJob {
     }
 
     /// Where in the source's pool the payload of a frame is.
-    pub(super) fn window(&self, data: &Data) -> Result<Window, CubePlanError> {
+    pub(super) fn window(&self, data: &Data) -> Result<Window, Box<CubePlanError>> {
         let Slice {
             src, dst, tokens, ..
         } = &*self.slice;
