@@ -848,38 +848,6 @@ async fn parts_that_leave_a_head_out_or_name_one_twice_are_refused() {
     world.end().await;
 }
 
-#[tokio::test]
-async fn parts_of_cells_do_not_go_over_tcp_yet_and_the_room_says_so() {
-    let mut contents = [kv(4, 0, 1), kv(4, 0, 1)];
-    contents[1].page_tokens = 32;
-    let mut nodes = Vec::new();
-    for (name, content) in ["p", "d"].into_iter().zip(&contents) {
-        let pool = Pool::owned(content.pool_layout().unwrap()).unwrap();
-        let pool = pool.with_content(content.clone()).unwrap();
-        let node = Node::builder(name).listen("tcp://127.0.0.1:0");
-        let node = node.pool(pool.clone()).start().await.unwrap();
-        nodes.push((node, pool));
-    }
-    let (p, (d, pool)) = (&nodes[0].0, &nodes[1]);
-    let peer = within(d.connect(&p.addresses()[0])).await.unwrap();
-    let room = d.receive(RoomId(1)).from_ranks(&[&peer], 0).total(32);
-    let room = room.into(pool.lease_write(&[0]).unwrap());
-    let receiver = within(room.start()).await.unwrap();
-    let outcome = within(receiver.outcome()).await;
-    let Outcome::Aborted(reason) = outcome else {
-        panic!("{outcome}")
-    };
-    assert_eq!(reason.code, Code::LayoutMismatch, "{reason}");
-    assert!(
-        reason.text.contains("this session goes over tcp"),
-        "{reason}"
-    );
-    drop(within(receiver.released()).await);
-    for (node, _) in nodes {
-        within(node.shutdown()).await;
-    }
-}
-
 #[test]
 fn a_content_must_give_the_cells_of_its_pool() {
     let content = kv(4, 0, 1);

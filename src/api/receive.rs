@@ -433,6 +433,13 @@ impl ReceiveBuilder {
                     lease.pages().len()
                 ));
             }
+            if lease.is_busy() {
+                return bad(format!(
+                    "a write of the lease of pool {:?} has not ended: its device took too long; take other \
+                     pages",
+                    layout.name
+                ));
+            }
             named.push(id);
             pages_in_all += lease.pages().len();
             wanted_bytes += want * u64::from(layout.layers) * layout.page_bytes;

@@ -102,8 +102,8 @@ fn device() -> Device {
     let n = COUNT.fetch_add(1, Ordering::Relaxed) % 64;
     let context = machine.context(n as u32).unwrap();
     let options = DeviceOptions {
-        slots: 2,
-        slot_bytes: 64 << 10,
+        slots: 4,
+        slot_bytes: 256 << 10,
         streams: 1,
         ..DeviceOptions::default()
     };

@@ -85,9 +85,13 @@ impl SumJob {
                     && let Some(row) = rows.next()
                 {
                     let sum = &mut self.sum;
-                    let _ = section.view.with_bytes(row.offset, row.bytes, |bytes| {
+                    let seen = section.view.with_bytes(row.offset, row.bytes, |bytes| {
                         sum.add_row(number, row.name, bytes);
                     });
+                    if seen.is_err() {
+                        // The sum is left wrong, which ends the room.
+                        return true;
+                    }
                     read += row.bytes;
                 }
                 if read >= budget {
@@ -117,10 +121,14 @@ impl SumJob {
             if let Some(offset) = layout.cell_offset(layer, *page) {
                 let sum = &mut self.sum;
                 let number = u32::from(section.section);
-                // A cell that cannot be read leaves the sum wrong, which ends the room.
-                let _ = section.view.with_bytes(offset, layout.page_bytes, |bytes| {
+                let seen = section.view.with_bytes(offset, layout.page_bytes, |bytes| {
                     sum.add_cell(number, layer, place, bytes);
                 });
+                if seen.is_err() {
+                    // The sum is left wrong, which ends the room. A device that does not answer is not asked
+                    // for another cell.
+                    return true;
+                }
             }
             read += layout.page_bytes;
             self.at.2 += 1;

@@ -166,7 +166,7 @@ impl WriteLease {
     ///
     /// [`PoolError::NoSuchCell`], or [`PoolError::Device`] if the device did not answer in time.
     pub fn load(&self, layer: u32, index: usize, into: &mut [u8]) -> Result<(), PoolError> {
-        self.must_not_be_lent();
+        self.must_be_still()?;
         load(&self.held, layer, index, into)
     }
 
@@ -179,7 +179,7 @@ impl WriteLease {
     /// [`PoolError::NoSuchCell`], also if there are more bytes than a cell has; [`PoolError::Device`]
     /// if the device did not answer in time.
     pub fn store(&mut self, layer: u32, index: usize, bytes: &[u8]) -> Result<(), PoolError> {
-        self.must_not_be_lent();
+        self.must_be_still()?;
         let (offset, cell) = place(&self.held, layer, index)?;
         if bytes.len() as u64 > cell {
             return Err(no_such_cell(&self.held, layer, index));
@@ -224,6 +224,25 @@ impl WriteLease {
     /// this lease gives no slices, and its pages stay held.
     pub(crate) fn sum_view(&mut self) -> SourceView {
         SourceView::new(Arc::clone(&self.held))
+    }
+
+    /// Whether a write of it ([`WriteLease::store`]) has not ended, which took too long to be waited for.
+    /// Until it has, the lease can be lent to no room.
+    pub fn is_busy(&self) -> bool {
+        !is_alone(&self.held)
+    }
+
+    #[track_caller]
+    fn must_be_still(&self) -> Result<(), PoolError> {
+        if self.held.memory().elsewhere().is_some() && self.is_busy() {
+            return Err(PoolError::Device {
+                pool: self.pool().layout().name.clone(),
+                why: "a write of this lease has not ended; see `nvidia-smi`, or take another lease"
+                    .to_owned(),
+            });
+        }
+        self.must_not_be_lent();
+        Ok(())
     }
 
     #[track_caller]

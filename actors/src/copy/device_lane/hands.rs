@@ -2,7 +2,7 @@
 
 use super::Waker;
 use super::kernels::{Alike, Kernels, table_at, table_bytes};
-use super::net::Landing;
+use super::net::{Landing, Quota};
 use crate::copy::device::{
     Context, Copy, DeviceError, Held, InFlight, Queue, QueueError, Ready, Slot, Staging, Stream,
 };
@@ -31,6 +31,8 @@ pub(super) struct Hands {
     kernels: Option<Kernels>,
     /// Streams of devices that pieces of this one go to, by way of a slot.
     far: Vec<(Context, Stream)>,
+    /// Whether other devices were found to be reached.
+    reached: Vec<(Context, bool)>,
     next: usize,
     waker: Waker,
 }
@@ -59,6 +61,8 @@ pub(super) struct Holds {
     pub(super) cursor: Cell<usize>,
     /// A kernel copies it; then its tables are in the slot, behind the data.
     pub(super) alike: Option<Alike>,
+    /// The slot is one of those of a peer.
+    pub(super) quota: Option<Quota>,
 }
 
 /// Which stream.
@@ -67,8 +71,6 @@ pub(super) enum When {
     Now,
     /// After the event, in this late stream.
     After(Arc<Ready>, usize),
-    /// After the event, which has fired.
-    Fired(Arc<Ready>),
 }
 
 impl Hands {
@@ -86,6 +88,7 @@ impl Hands {
             streams,
             kernels: None,
             far: Vec::new(),
+            reached: Vec::new(),
             next: 0,
             waker,
         }
@@ -153,8 +156,21 @@ impl Hands {
     }
 
     /// Whether the device can be made to reach memory of another one.
-    pub(super) fn reaches(&self, other: &Context) -> bool {
-        self.context.same(other) || self.context.reach(other).is_ok()
+    pub(super) fn reaches(&mut self, other: &Context) -> bool {
+        if self.context.same(other) {
+            return true;
+        }
+        if let Some((_, reaches)) = self.reached.iter().find(|(c, _)| c.same(other)) {
+            return *reaches;
+        }
+        let reaches = self.context.reach(other).is_ok();
+        self.reached.push((other.clone(), reaches));
+        reaches
+    }
+
+    /// Whether a slot is free.
+    pub(super) fn has_slot(&self) -> bool {
+        self.staging.free() > 0
     }
 
     /// Queues a piece.
@@ -178,7 +194,7 @@ impl Hands {
         let stream = &list[nth % list.len()];
         let ready = match when {
             When::Now => None,
-            When::After(ready, _) | When::Fired(ready) => Some(Arc::clone(ready)),
+            When::After(ready, _) => Some(Arc::clone(ready)),
         };
         let (waker, kernels) = (self.waker.clone(), self.kernels.clone());
         stream.queue(holds, move |holds, q| {
@@ -197,7 +213,6 @@ impl Hands {
     pub(super) fn queue_across(
         &mut self,
         to: &Context,
-        when: &When,
         holds: Holds,
     ) -> Result<InFlight<Holds>, QueueError<Holds>> {
         let back = |holds, error| QueueError {
@@ -215,19 +230,10 @@ impl Hands {
             },
         };
         self.next = self.next.wrapping_add(1);
-        let (stream, ready) = match when {
-            When::Now => (self.nth_read(self.next), None),
-            When::Fired(ready) => (self.nth_read(self.next), Some(Arc::clone(ready))),
-            When::After(ready, late) => {
-                let late = &self.streams.late[late % self.streams.late.len()];
-                (late, Some(Arc::clone(ready)))
-            }
-        };
+        // What waits for an event is not queued here: the far stream would wait with it.
+        let stream = self.nth_read(self.next);
         let waker = self.waker.clone();
         stream.queue(holds, move |holds, q| {
-            if let Some(ready) = &ready {
-                q.after(ready)?;
-            }
             across(holds, q, &far)?;
             let _ = q.call(move || waker.wake());
             Ok(())
@@ -253,6 +259,7 @@ fn copy<'q>(
         section,
         cursor,
         alike,
+        ..
     } = holds;
     let (part, stay): (&'q Ticket, Option<&'q Staying>) = (part, stay.as_ref());
     let total: u64 = runs.iter().map(|run| run.bytes).sum();

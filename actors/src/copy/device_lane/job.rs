@@ -3,7 +3,7 @@
 use super::cut::{self, Cut};
 use super::hands::{Hands, Holds, Way as Path, When};
 use super::kernels::table_at;
-use super::net::Staged;
+use super::net::{Quota, Staged};
 use super::{Device, Waker};
 use crate::copy::device::{DeviceError, Held, InFlight, Ready};
 use crate::copy::job::{Place, SourceSum};
@@ -20,6 +20,7 @@ use kvroom_kernels::plan::Piece;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 /// Runs of one piece: what one call of the driver is given.
 pub(super) const RUNS: usize = 512;
@@ -68,7 +69,15 @@ pub(crate) struct DeviceJob {
 impl DeviceJob {
     /// Whether its bytes go over a network.
     pub(super) fn is_for_network(&self) -> bool {
-        matches!(self.route, Route::Tcp(..))
+        self.peer().is_some()
+    }
+
+    /// The route, if its bytes go over a network.
+    pub(super) fn peer(&self) -> Option<&TcpRoute> {
+        match &self.route {
+            Route::Tcp(route, _) => Some(route),
+            Route::Pages(_) => None,
+        }
     }
 
     /// The lane does not take it.
@@ -86,6 +95,8 @@ pub(super) struct Job {
     queued_bytes: u64,
     sum: Option<SourceSum>,
     no_more: bool,
+    /// How many slots its peer has.
+    pub(super) share: Option<Arc<AtomicUsize>>,
     pub(super) fate: Rc<Fate>,
 }
 
@@ -197,21 +208,34 @@ impl Job {
             // What goes over a network is summed part by part.
             sum: (new.checksum && !new.is_for_network()).then(SourceSum::new),
             no_more: false,
+            share: None,
             fate: Rc::default(),
             new,
         }
     }
 
-    /// When its next piece may run: `late` is a stream for those whose data is not there.
-    pub(super) fn when(&self, late: usize) -> When {
-        match &self.new.ready {
-            None => When::Now,
-            Some(ready) => match ready.has_fired() {
-                Ok(false) => When::After(Arc::clone(ready), late),
-                // What is wrong with the device is told by what is queued.
-                Ok(true) | Err(_) => When::Fired(Arc::clone(ready)),
-            },
+    /// When its next piece may run: `late` is a stream for those whose data is not there. An event that has
+    /// fired once is not asked again, whatever it is recorded for later.
+    pub(super) fn when(&mut self, late: usize) -> When {
+        let Some(ready) = &self.new.ready else {
+            return When::Now;
+        };
+        match ready.has_fired() {
+            Ok(false) => When::After(Arc::clone(ready), late),
+            // Nobody knows: it is not there before somebody does.
+            Err(error) if !error.is_sticky() => When::After(Arc::clone(ready), late),
+            // Of a lost device nothing can be queued.
+            Ok(true) | Err(_) => {
+                self.new.ready = None;
+                When::Now
+            }
         }
+    }
+
+    /// Whether its pieces go to a device that this one does not reach.
+    pub(super) fn goes_across(&self, hands: &mut Hands) -> bool {
+        let to = self.new.to.as_ref().map(|to| to.context().clone());
+        to.is_some_and(|to| self.new.ticket.device().is_some() && !hands.reaches(&to))
     }
 
     /// Queues one piece of at most `budget` bytes.
@@ -306,8 +330,9 @@ impl Job {
             (Some(to), true) => (Path::Direct, Some(to.context().clone())),
         };
         let alike = match across {
-            None => hands.alike(&runs, path != Path::Out),
-            Some(_) => None,
+            // The tables have room for so many.
+            None if runs.len() <= RUNS => hands.alike(&runs, path != Path::Out),
+            _ => None,
         };
         let mut slot = match path {
             Path::Direct if across.is_none() && alike.is_none() => None,
@@ -350,9 +375,10 @@ impl Job {
             section: new.place.section,
             cursor: Cell::new(0),
             alike,
+            quota: self.share.as_ref().map(Quota::take),
         };
         let queued = match &across {
-            Some(to) => hands.queue_across(to, when, holds),
+            Some(to) => hands.queue_across(to, holds),
             None => hands.queue(path, when, holds),
         };
         let (flight, doomed) = match queued {
@@ -463,12 +489,21 @@ impl Work for Job {
 }
 
 impl Flying {
+    pub(super) fn is_for_network(&self) -> bool {
+        self.rest.is_for_network()
+    }
+
     pub(super) fn into_parts(self) -> (InFlight<Holds>, Kept) {
         (self.flight, self.rest)
     }
 }
 
 impl Kept {
+    /// Whether its slot is one for what goes over a network.
+    pub(super) fn is_for_network(&self) -> bool {
+        matches!(self.onward, Onward::Tcp(_))
+    }
+
     pub(super) fn with(self, flight: InFlight<Holds>) -> Flying {
         Flying { flight, rest: self }
     }
@@ -523,7 +558,7 @@ impl Kept {
 
     /// Sends a part on from its slot; its ticket says what becomes of it.
     fn send(&self, route: &TcpRoute, ends: TcpEnds, part: &Part, holds: Holds) -> u64 {
-        let (mut ticket, slot) = (holds.part, holds.slot);
+        let (mut ticket, slot, quota) = (holds.part, holds.slot, holds.quota);
         let sum = match part.checksum {
             false => None,
             true => match summed(&mut ticket, part) {
@@ -538,6 +573,7 @@ impl Kept {
             slot,
             bytes: self.bytes,
             sum,
+            quota,
             waker: part.waker.clone(),
         };
         let job = NewJob {

@@ -6,12 +6,13 @@ use super::net::Landing;
 use super::{Counts, Mail};
 use crate::copy::device::{Held, InFlight, Polled};
 use crate::copy::schedule::{Class, Config, QueueFull, Scheduler, Turn};
+use crate::fabric::tcp::{RouteIdentity, TcpRoute};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Streams for jobs whose data is not there yet, and so how many of these have work queued at a time.
 pub(super) const LATE: usize = 2;
@@ -28,16 +29,32 @@ const IDLE: Duration = Duration::from_millis(100);
 /// How long the end of the lane may take.
 const CLOSING: Duration = Duration::from_secs(2);
 
+/// Waiting jobs that each turn looks at for a cancelled one.
+const SWEPT: usize = 16;
+
 /// Messages between two looks at what is queued.
 const MAIL_AT_ONCE: usize = 64;
+
+/// Jobs for one peer.
+struct ToPeer {
+    /// Not the route itself: that keeps its node, and with it pools on this device.
+    route: RouteIdentity,
+    scheduler: Scheduler<Job>,
+    /// How many slots its parts have, queued or on their way.
+    held: Arc<AtomicUsize>,
+}
 
 /// See the module.
 pub(super) struct Lane {
     mail: Receiver<Mail>,
     hands: Hands,
     scheduler: Scheduler<Job>,
-    /// Those for a network, whose slots are free when a peer has answered.
-    network: Scheduler<Job>,
+    /// Those for a network, by peer: a peer that does not answer keeps no other waiting.
+    network: Vec<ToPeer>,
+    /// Which of them is next.
+    next_peer: usize,
+    config: Config,
+    jobs: usize,
     flying: Vec<Flying>,
     /// Frames on their way into pages, and whether part of that could not be queued.
     landings: Vec<(InFlight<Landing>, bool)>,
@@ -69,7 +86,10 @@ impl Lane {
             mail,
             hands,
             scheduler: Scheduler::new(&config),
-            network: Scheduler::new(&config),
+            network: Vec::new(),
+            next_peer: 0,
+            config,
+            jobs,
             landings: Vec::new(),
             flying: Vec::new(),
             late: Vec::new(),
@@ -81,27 +101,24 @@ impl Lane {
     }
 
     pub(super) fn run(mut self) {
-        let mut idle = false;
+        let (mut idle, mut reaped) = (false, Instant::now());
         loop {
-            let wait = match (idle, self.holds_nothing()) {
-                (false, _) => Duration::ZERO,
-                (true, false) => LOOK,
-                (true, true) => IDLE,
-            };
-            idle = !self.take_mail(wait);
-            self.hands.waker().hear();
-            idle &= !self.look();
-            idle &= !self.look_at_landings();
-            idle &= !self.queue_late();
-            idle &= !self.queue_some(false);
-            idle &= !self.queue_some(true);
-            idle &= !self.settle();
-            self.count();
-            if idle && self.holds_nothing() {
-                self.hands.context().reap();
-                if self.over.load(Ordering::SeqCst) {
-                    break;
+            // A panic costs what it was about, and not the lane: what is queued must be looked at.
+            match catch_unwind(AssertUnwindSafe(|| self.turn(idle))) {
+                Ok(now) => idle = now,
+                Err(_) => {
+                    tracing::error!("a turn of a device's copy actor panicked");
+                    std::thread::sleep(LOOK);
+                    idle = false;
                 }
+            }
+            let rests = idle && self.holds_nothing();
+            if rests || reaped.elapsed() > IDLE {
+                self.hands.context().reap();
+                reaped = Instant::now();
+            }
+            if rests && self.over.load(Ordering::SeqCst) {
+                break;
             }
         }
         let context = self.hands.context().clone();
@@ -116,11 +133,44 @@ impl Lane {
         }
     }
 
+    /// Whether there was nothing to do.
+    fn turn(&mut self, idle: bool) -> bool {
+        let wait = match (idle, self.holds_nothing()) {
+            (false, _) => Duration::ZERO,
+            (true, false) => LOOK,
+            (true, true) => IDLE,
+        };
+        let mut idle = !self.take_mail(wait);
+        self.hands.waker().hear();
+        idle &= !self.look();
+        idle &= !self.look_at_landings();
+        idle &= !self.give_up_cancelled();
+        idle &= !self.queue_late();
+        idle &= !self.queue_pages();
+        idle &= !self.queue_network();
+        idle &= !self.settle();
+        self.count();
+        idle
+    }
+
+    /// Lets go of jobs that were cancelled, whether or not there is room for any other.
+    fn give_up_cancelled(&mut self) -> bool {
+        let before = self.settling.len();
+        let peers = self.network.iter_mut().map(|peer| &mut peer.scheduler);
+        for scheduler in peers.chain([&mut self.scheduler]) {
+            scheduler.sweep_some(SWEPT);
+            while let Some(job) = scheduler.take_cancelled() {
+                self.settling.push(job);
+            }
+        }
+        self.settling.len() > before
+    }
+
     fn holds_nothing(&self) -> bool {
         self.flying.is_empty()
             && self.landings.is_empty()
             && self.scheduler.is_empty()
-            && self.network.is_empty()
+            && self.network.iter().all(|peer| peer.scheduler.is_empty())
             && self.late.is_empty()
             && self.settling.is_empty()
     }
@@ -148,23 +198,48 @@ impl Lane {
             Mail::Ring(device, bytes) => device.make_ring(bytes),
             Mail::Cancel(life) => {
                 self.scheduler.cancel(life.0);
-                self.network.cancel(life.0);
+                for peer in &mut self.network {
+                    peer.scheduler.cancel(life.0);
+                }
             }
             Mail::Job(class, new) => {
-                let job = Job::new(*new);
+                let mut job = Job::new(*new);
                 match job.when(0) {
+                    When::After(..) if self.late.len() >= self.jobs => {
+                        let jobs = self.jobs;
+                        job.new.refuse(&format!(
+                            "{jobs} jobs of the device wait for their events, which is its limit \
+                             (DeviceOptions::jobs)"
+                        ));
+                    }
                     When::After(..) => self.late.push((class, job)),
-                    When::Now | When::Fired(_) => self.push(class, job),
+                    When::Now => self.push(class, job),
                 }
             }
         }
     }
 
-    fn push(&mut self, class: Class, job: Job) {
+    fn push(&mut self, class: Class, mut job: Job) {
         let flow = job.new.ticket.id().life.0;
-        let scheduler = match job.new.is_for_network() {
-            true => &mut self.network,
-            false => &mut self.scheduler,
+        let scheduler = match job.new.peer().map(TcpRoute::identity) {
+            None => &mut self.scheduler,
+            Some(route) => {
+                let at = self.network.iter().position(|peer| peer.route.same(&route));
+                let at = at.unwrap_or_else(|| {
+                    // Peers that have gone leave nothing here.
+                    let kept = |p: &ToPeer| p.route.is_there() || !p.scheduler.is_empty();
+                    self.network.retain(kept);
+                    self.network.push(ToPeer {
+                        route,
+                        scheduler: Scheduler::new(&self.config),
+                        held: Arc::default(),
+                    });
+                    self.network.len() - 1
+                });
+                let peer = &mut self.network[at];
+                job.share = Some(Arc::clone(&peer.held));
+                &mut peer.scheduler
+            }
         };
         if let Err(QueueFull { job, capacity }) = scheduler.push(flow, class, job) {
             job.new.refuse(&format!(
@@ -279,8 +354,9 @@ impl Lane {
         let mut any = false;
         let mut i = 0;
         while i < self.late.len() {
-            let job = &self.late[i].1;
+            let job = &mut self.late[i].1;
             let (over, queued) = (job.is_over(), job.queued());
+            let across = job.goes_across(&mut self.hands);
             let free = self.late_users.iter().position(|user| match user {
                 Some(fate) => fate.queued.get() == 0,
                 None => true,
@@ -289,9 +365,10 @@ impl Lane {
                 when @ When::After(..) if !over => {
                     if let Some(free) = free
                         && queued < LATE_PIECES
-                        && self.flying.len() < self.hands.window()
+                        && !across
+                        && self.hands.has_slot()
                     {
-                        self.late_users[free] = Some(Rc::clone(&job.fate));
+                        self.late_users[free] = Some(Rc::clone(&self.late[i].1.fate));
                         any |= self.step_late(i, &when);
                     }
                     i += 1;
@@ -330,42 +407,46 @@ impl Lane {
         true
     }
 
-    /// Queues pieces as long as there is room; whether there was any.
-    fn queue_some(&mut self, network: bool) -> bool {
+    /// Queues pieces of jobs into pages as long as there is room; whether there was any.
+    fn queue_pages(&mut self) -> bool {
         let mut any = false;
-        while self.flying.len() < self.hands.window()
-            && (!network || self.hands.has_outgoing() || self.hands.context().lost().is_some())
-        {
-            let scheduler = match network {
-                true => &mut self.network,
-                false => &mut self.scheduler,
-            };
-            match scheduler.next() {
-                None => break,
-                Some(Turn::Cancelled(job)) => {
-                    any = true;
-                    self.settling.push(job);
-                }
-                Some(Turn::Piece(mut turn)) => {
-                    any = true;
-                    let budget = turn.budget();
-                    let job = turn.job();
-                    let when = job.when(0);
-                    let hands = &mut self.hands;
-                    let step = || job.step(budget, &when, hands);
-                    let (bytes, over) = match catch_unwind(AssertUnwindSafe(step)) {
-                        Ok((stepped, flying)) => {
-                            self.flying.extend(flying);
-                            (stepped.bytes, stepped.over)
-                        }
-                        Err(_) => {
-                            turn.job().broke();
-                            (0, true)
-                        }
-                    };
-                    if let Some(job) = turn.report(bytes, over) {
-                        self.settling.push(job);
-                    }
+        loop {
+            let flying = self.flying.iter().filter(|f| !f.is_for_network()).count();
+            // Without slots a job fails, which is right only if none will come back.
+            let room = flying < self.hands.window() && (self.hands.has_slot() || flying == 0);
+            let lost = self.hands.context().lost().is_some();
+            if !(room || lost) {
+                return any;
+            }
+            match queue_one(&mut self.scheduler, &mut self.hands, &mut self.flying) {
+                Queued::Nothing => return any,
+                Queued::Some(job) => self.settling.extend(job),
+            }
+            any = true;
+        }
+    }
+
+    /// The same of jobs for a network: each peer in turn, and none with more than half of the slots.
+    fn queue_network(&mut self) -> bool {
+        let most = (self.hands.window() / 2).max(1);
+        let mut any = false;
+        let mut passed = 0;
+        while passed < self.network.len() {
+            let lost = self.hands.context().lost().is_some();
+            if !(lost || self.hands.has_outgoing()) {
+                return any;
+            }
+            self.next_peer = (self.next_peer + 1) % self.network.len();
+            let peer = &mut self.network[self.next_peer];
+            passed += 1;
+            if !lost && peer.held.load(Ordering::Relaxed) >= most {
+                continue;
+            }
+            match queue_one(&mut peer.scheduler, &mut self.hands, &mut self.flying) {
+                Queued::Nothing => {}
+                Queued::Some(job) => {
+                    self.settling.extend(job);
+                    (any, passed) = (true, 0);
                 }
             }
         }
@@ -406,5 +487,43 @@ impl Lane {
             of(self.flying.len() + self.landings.len()),
             Ordering::Relaxed,
         );
+    }
+}
+
+/// What became of a turn of a scheduler.
+enum Queued {
+    /// It has none.
+    Nothing,
+    /// A piece was queued, or a job has none any more.
+    Some(Option<Job>),
+}
+
+/// Queues the piece that a scheduler says.
+fn queue_one(
+    scheduler: &mut Scheduler<Job>,
+    hands: &mut Hands,
+    flying: &mut Vec<Flying>,
+) -> Queued {
+    match scheduler.next() {
+        None => Queued::Nothing,
+        Some(Turn::Cancelled(job)) => Queued::Some(Some(job)),
+        Some(Turn::Piece(mut turn)) => {
+            let budget = turn.budget();
+            let job = turn.job();
+            // Its event has fired, or it would not be here.
+            let when = When::Now;
+            let step = || job.step(budget, &when, hands);
+            let (bytes, over) = match catch_unwind(AssertUnwindSafe(step)) {
+                Ok((stepped, queued)) => {
+                    flying.extend(queued);
+                    (stepped.bytes, stepped.over)
+                }
+                Err(_) => {
+                    turn.job().broke();
+                    (0, true)
+                }
+            };
+            Queued::Some(turn.report(bytes, over))
+        }
     }
 }

@@ -50,8 +50,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// How a device's copy actor works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceOptions {
-    /// Staging slots, which is also how many pieces are queued at a time; 2 to 256. As many again are for
-    /// what is on its way over a network, and as many, if any comes, for what arrives over one.
+    /// Staging slots, which is also how many pieces are queued at a time; 4 to 256. As many again are for
+    /// what is on its way over a network, of which one peer has half at most, and as many, if any comes, for what arrives over one.
     pub slots: usize,
     /// Bytes of one, which is the largest piece; 4 KiB to 64 MiB.
     pub slot_bytes: u64,
@@ -143,7 +143,7 @@ impl Device {
     ///
     /// [`DeviceError`]: no streams, no pinned memory for the slots (ask for fewer), or no thread.
     pub fn start(context: Context, options: DeviceOptions) -> Result<Device, DeviceError> {
-        let slots = options.slots.clamp(2, 256);
+        let slots = options.slots.clamp(LATE + 2, 256);
         let slot_bytes = options.slot_bytes.clamp(4 << 10, 64 << 20);
         let streams = options.streams.clamp(1, 16);
         let ring = || {

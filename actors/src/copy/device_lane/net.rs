@@ -14,6 +14,7 @@ use crate::fabric::tcp::staged::{Delivery, NoSlots, StagedSink, StagedSlot, Stag
 use crate::memory::{PoolRange, TargetSection};
 use std::cell::Cell;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A part of a job that lies in a slot, on its way over a network.
@@ -22,7 +23,24 @@ pub(super) struct Staged {
     pub(super) slot: Option<Slot>,
     pub(super) bytes: u64,
     pub(super) sum: Option<u64>,
+    pub(super) quota: Option<Quota>,
     pub(super) waker: Waker,
+}
+
+/// One of the slots that a peer may have at a time.
+pub(super) struct Quota(Arc<AtomicUsize>);
+
+impl Quota {
+    pub(super) fn take(of: &Arc<AtomicUsize>) -> Quota {
+        of.fetch_add(1, Ordering::Relaxed);
+        Quota(Arc::clone(of))
+    }
+}
+
+impl Drop for Quota {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl StagedSource for Staged {
@@ -42,6 +60,7 @@ impl Drop for Staged {
     fn drop(&mut self) {
         // Back first: who is woken looks for it.
         drop(self.slot.take());
+        drop(self.quota.take());
         self.waker.wake();
     }
 }
@@ -109,7 +128,12 @@ impl Inbox {
             return Err(DeviceError::Lost(sticky.clone()));
         }
         // Before it is looked: a slot that comes back meanwhile wakes for nothing, and is not missed.
-        lock(&self.waiting).push(Arc::clone(wake));
+        {
+            let mut waiting = lock(&self.waiting);
+            if !waiting.iter().any(|one| Arc::ptr_eq(one, wake)) {
+                waiting.push(Arc::clone(wake));
+            }
+        }
         let slot = self.look(device, bytes);
         if !matches!(slot, Ok(None)) {
             let mut waiting = lock(&self.waiting);
@@ -248,13 +272,17 @@ impl Device {
         let inbox = &self.shared.inbox;
         let size = (bytes as u64).next_power_of_two().max(64 << 10);
         let made = Staging::new(&inbox.context, inbox.slots, size);
-        {
-            let mut ring = lock(&inbox.ring);
-            match made {
-                Ok(slots) => ring.slots = Some(slots),
-                Err(refused) => ring.refused = Some(refused),
+        let mut ring = lock(&inbox.ring);
+        let before = match made {
+            Ok(slots) => ring.slots.replace(slots),
+            Err(refused) => {
+                ring.refused = Some(refused);
+                None
             }
-        }
+        };
+        drop(ring);
+        // What is free of the ring before goes back to the driver, with nothing locked.
+        drop(before);
         inbox.came_free();
     }
 
@@ -268,10 +296,12 @@ impl Device {
                 let why = format!(
                     "the device's queue holds {jobs} jobs, which is its limit (DeviceOptions::jobs)"
                 );
-                landing.delivery.failed(&why);
+                landing.delivery.broke(false, &why);
             }
             Err(TrySendError::Disconnected(Mail::Land(landing))) => {
-                landing.delivery.failed("the device's copy actor has ended");
+                landing
+                    .delivery
+                    .broke(false, "the device's copy actor has ended");
             }
             Err(_) => {}
         }

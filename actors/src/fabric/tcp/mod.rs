@@ -50,8 +50,8 @@ use actix::{Actor, Addr, ArbiterHandle};
 use route::{RouteActor, RouteWork};
 use staged::{StagedSink, StagedSource};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 /// A job of at most so many bytes goes the way of small pieces, whatever its class.
 const SMALL: u64 = 64 << 10;
@@ -79,6 +79,22 @@ pub(crate) enum RouteEvent {
 
 /// Told of events, on the thread of a lane; must not block.
 pub(crate) type RouteEvents = Arc<dyn Fn(RouteEvent) + Send + Sync>;
+
+/// Which route something is about.
+#[derive(Clone)]
+pub(crate) struct RouteIdentity(Weak<[Addr<RouteActor>]>);
+
+impl RouteIdentity {
+    /// Whether both are of the same route.
+    pub(crate) fn same(&self, other: &RouteIdentity) -> bool {
+        Weak::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether anybody has the route still.
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
 
 /// The way to one life of a peer. Clones are the same route; usable from any thread.
 #[derive(Clone)]
@@ -155,6 +171,11 @@ impl TcpRoute {
         }
     }
 
+    /// What tells it from others, without keeping it.
+    pub(crate) fn identity(&self) -> RouteIdentity {
+        RouteIdentity(Arc::downgrade(&self.large))
+    }
+
     /// A job for it. Bounded by what was admitted, as a lane's.
     pub(crate) fn post(&self, job: NewJob) {
         self.post_from(job, None);
@@ -162,7 +183,6 @@ impl TcpRoute {
 
     /// A job whose bytes are in staging, and not in the pages that its ticket has. Both are let go of when
     /// it is over.
-    #[cfg_attr(not(test), allow(dead_code))] // No device's lane uses it yet.
     pub(crate) fn post_staged(&self, job: NewJob, source: Box<dyn StagedSource>) {
         self.post_from(job, Some(source));
     }

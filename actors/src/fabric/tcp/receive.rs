@@ -503,7 +503,6 @@ pub(super) fn mark(data: &Data, section: &TargetSection) {
 }
 
 /// Where all of a frame goes, which was found to be of this section.
-#[cfg_attr(not(test), allow(dead_code))] // As `staged`.
 pub(super) fn ranges_of(
     data: &Data,
     section: &TargetSection,

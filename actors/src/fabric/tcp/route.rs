@@ -493,8 +493,12 @@ impl Part {
     fn tick(&mut self) {
         for connection in self.connections.clone() {
             if connection.no_slot.get() {
-                // It is this side that is silent: nothing is read.
+                // It is this side that is silent: nothing is read. It looks again all the same: the claim
+                // that its frame is for may have ended, and then it needs no slot.
                 connection.sending.borrow_mut().say_alive();
+                connection.no_slot.set(false);
+                connection.due.set(true);
+                connection.changed.notify_one();
                 continue;
             }
             let silent = connection.silent.get() + 1;

@@ -17,10 +17,10 @@
 //!   out in the order in which deliveries end.
 //! - Slots become free without anything coming over a network, or two nodes wait for each other: so they
 //!   are not those that sources are staged in.
-#![cfg_attr(not(test), allow(dead_code))] // No device's lane uses it yet.
 
 use super::frame::{Data, Fate};
 use super::receive;
+#[cfg(test)]
 use crate::ids::ClaimNo;
 use crate::memory::{PoolRange, Staying, TargetSection};
 use std::fmt;
@@ -109,6 +109,7 @@ impl Delivery {
     }
 
     /// The claim.
+    #[cfg(test)]
     pub(crate) fn claim(&self) -> ClaimNo {
         self.data.claim
     }
@@ -119,12 +120,14 @@ impl Delivery {
     }
 
     /// The rectangle of cells that the frame is of: layers, and places in the claim's list.
+    #[cfg(test)]
     pub(crate) fn cells(&self) -> (Range<u32>, Range<u32>) {
         (self.data.layers.clone(), self.data.places.clone())
     }
 
     /// Where in the bytes of its rectangle the frame begins. If the section has a slice, that is 0 unless
     /// the rectangle is one cell.
+    #[cfg(test)]
     pub(crate) fn position(&self) -> u64 {
         self.data.position
     }

@@ -9,7 +9,7 @@ use std::cell::Cell;
 fn device() -> Device {
     let context = Machine::new(Config::default()).context(0).unwrap();
     let options = DeviceOptions {
-        slots: 2,
+        slots: 4,
         slot_bytes: 4096,
         ..DeviceOptions::default()
     };
