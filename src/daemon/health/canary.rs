@@ -661,6 +661,10 @@ fn is_full(kind: &StartErrorKind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::config::DeviceSettings;
+    use crate::daemon::devices::Devices;
+    use crate::daemon::tasks::Tasks;
+    use kvroom::device::{Device, DeviceOptions, emulated};
 
     #[test]
     fn there_is_a_canary_for_each_fabric_that_the_node_is_set_up_for() {
@@ -724,6 +728,58 @@ mod tests {
         let waits = std::iter::successors(Some(AGAIN.0), |wait| Some(longer(*wait)));
         let waits: Vec<u64> = waits.take(8).map(|wait| wait.as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+    }
+
+    #[tokio::test]
+    async fn canaries_of_a_node_with_a_pool_on_a_device_go_over_sockets_in_place_of_shared_memory()
+    {
+        let machine = emulated::Machine::new(emulated::Config {
+            streams: 16,
+            ..emulated::Config::default()
+        });
+        let device = machine.context(0).unwrap();
+        let device = Device::start(device, DeviceOptions::default()).unwrap();
+        let layout = PoolLayout {
+            name: "kv".into(),
+            kind: PoolKind::Kv,
+            order: Order::LayersFirst,
+            layers: 1,
+            pages: 1,
+            page_bytes: 4096,
+            page_tokens: 16,
+        };
+        let pool = Pool::on_device(layout, &device).unwrap();
+        let hub = LocalHub::new();
+        let node = Node::builder("on-a-device").hub(&hub).pool(pool);
+        let node = node.listen("tcp://127.0.0.1:0").start().await.unwrap();
+        let watched = Watched {
+            node: node.clone(),
+            hub,
+            shm: true,
+            key: None,
+            tasks: Tasks::new(),
+            devices: Devices::new(&DeviceSettings::default()),
+        };
+        let settings = HealthSettings {
+            canary_interval: Duration::from_millis(50),
+            canary_deadline: Duration::from_secs(30),
+            ..HealthSettings::default()
+        };
+        let canaries = Canaries::start(&watched, &settings).await.unwrap();
+        let ran = |run: &CanaryRuns| run.passed + run.failed > 0;
+        let start = Instant::now();
+        while !canaries.runs().iter().all(ran) {
+            assert!(start.elapsed() < Duration::from_secs(30), "they do not run");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let runs = canaries.runs();
+        assert!(
+            runs.iter().any(|run| run.name.starts_with("shm")),
+            "{runs:?}"
+        );
+        assert!(runs.iter().all(|run| run.failed == 0), "{runs:?}");
+        canaries.end().await;
+        node.shutdown().await;
     }
 
     #[test]
