@@ -268,7 +268,7 @@ mod driver {
     const LONG: Duration = Duration::from_secs(1 << 20);
 
     pub(super) fn open(ordinal: u32) -> Result<Context, DeviceError> {
-        cuda::open(ordinal)
+        cuda::open_with(ordinal, cuda::Cache::usual())
     }
 
     /// The devices that this process sees and can use.
