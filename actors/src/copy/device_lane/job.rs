@@ -268,8 +268,9 @@ impl Job {
         when: &When,
         hands: &mut Hands,
     ) -> Result<(u64, Option<Flying>), Failure> {
-        if let Some(sticky) = hands.context().lost() {
-            // Its slots may be gone with it.
+        let to = self.new.to.as_ref().and_then(|to| to.context().lost());
+        if let Some(sticky) = hands.context().lost().or(to) {
+            // Slots may be gone with it; and what is queued from here to there has no end.
             return Err(DeviceError::Lost(sticky.clone()).into());
         }
         let (layout, place) = (&self.new.layout, &self.new.place);
