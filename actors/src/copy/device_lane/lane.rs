@@ -419,8 +419,8 @@ impl Lane {
                 return any;
             }
             match queue_one(&mut self.scheduler, &mut self.hands, &mut self.flying) {
-                Queued::Nothing => return any,
-                Queued::Some(job) => self.settling.extend(job),
+                None => return any,
+                Some(job) => self.settling.extend(job),
             }
             any = true;
         }
@@ -443,8 +443,8 @@ impl Lane {
                 continue;
             }
             match queue_one(&mut peer.scheduler, &mut self.hands, &mut self.flying) {
-                Queued::Nothing => {}
-                Queued::Some(job) => {
+                None => {}
+                Some(job) => {
                     self.settling.extend(job);
                     (any, passed) = (true, 0);
                 }
@@ -490,13 +490,8 @@ impl Lane {
     }
 }
 
-/// What became of a turn of a scheduler.
-enum Queued {
-    /// It has none.
-    Nothing,
-    /// A piece was queued, or a job has none any more.
-    Some(Option<Job>),
-}
+/// What a turn of a scheduler leaves: a job that has nothing more to queue, perhaps. No turn, no such.
+type Queued = Option<Option<Job>>;
 
 /// Queues the piece that a scheduler says.
 fn queue_one(
@@ -505,8 +500,8 @@ fn queue_one(
     flying: &mut Vec<Flying>,
 ) -> Queued {
     match scheduler.next() {
-        None => Queued::Nothing,
-        Some(Turn::Cancelled(job)) => Queued::Some(Some(job)),
+        None => None,
+        Some(Turn::Cancelled(job)) => Some(Some(job)),
         Some(Turn::Piece(mut turn)) => {
             let budget = turn.budget();
             let job = turn.job();
@@ -523,7 +518,7 @@ fn queue_one(
                     (0, true)
                 }
             };
-            Queued::Some(turn.report(bytes, over))
+            Some(turn.report(bytes, over))
         }
     }
 }

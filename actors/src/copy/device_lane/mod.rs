@@ -57,7 +57,7 @@ pub struct DeviceOptions {
     pub slot_bytes: u64,
     /// Streams for each direction; 1 to 16.
     pub streams: usize,
-    /// Most jobs that wait at a time; at least 1.
+    /// Most jobs that wait at a time; 1 to 1,048,576.
     pub jobs: usize,
     /// Whether many small runs are copied by kernels, which are compiled when the copy actor starts.
     /// Where they cannot be had, [`Device::kernels`] says why, and the driver's own copies are used.
@@ -162,7 +162,7 @@ impl Device {
             writes: some(streams)?,
             late: some(LATE)?,
         };
-        let jobs = options.jobs.max(1);
+        let jobs = options.jobs.clamp(1, 1 << 20);
         let (mail, inbox) = sync_channel(jobs);
         let stats = Arc::<Counts>::default();
         let waker = Waker {
