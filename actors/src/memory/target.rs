@@ -42,7 +42,7 @@ pub struct TargetSection {
 struct Sliced {
     slice: Arc<TargetSlice>,
     /// An error is a slice that is not of these pages: whoever made the target is wrong.
-    cells: Result<SliceCells, CubePlanError>,
+    cells: Result<SliceCells, Box<CubePlanError>>,
 }
 
 /// What a claim's gate protects. Owned by the gate's slot from open to closed and empty.
@@ -83,7 +83,8 @@ impl TargetSection {
 
     /// What the cells have of the slice, if there is one.
     pub(crate) fn cells(&self) -> Option<Result<&SliceCells, &CubePlanError>> {
-        self.slice.as_ref().map(|s| s.cells.as_ref())
+        let cells = self.slice.as_ref().map(|s| s.cells.as_ref());
+        cells.map(|cells| cells.map_err(|error| &**error))
     }
 
     pub(super) fn held(&self) -> &Held {

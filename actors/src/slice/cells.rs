@@ -56,7 +56,7 @@ impl SliceCells {
         tokens: Range<u64>,
         pages: PageList,
         first: u32,
-    ) -> Result<SliceCells, CubePlanError> {
+    ) -> Result<SliceCells, Box<CubePlanError>> {
         let count = u32::try_from(pages.range.len()).map_err(|_| CubePlanError::TooLarge)?;
         let end = first.checked_add(count).ok_or(CubePlanError::TooLarge)?;
         // What it checks holds from here on: none of the sums and products below overflows.

@@ -83,7 +83,8 @@ impl SlicedJob {
         let first = u32::try_from(place.to.start).map_err(|_| wrong(CubePlanError::TooLarge))?;
         let (tokens, dst) = (slice.tokens.clone(), &slice.dst);
         let part = slice.part.of_layers(span(dst.layers.first, &place.layers));
-        let cells = SliceCells::new(dst, &part, tokens, somewhere.clone(), first).map_err(wrong)?;
+        let cells = SliceCells::new(dst, &part, tokens, somewhere.clone(), first)
+            .map_err(|error| wrong(*error))?;
         if cells.layers() != place.layers {
             let (asked, has) = (&place.layers, cells.layers());
             return Err(format!(
@@ -163,7 +164,10 @@ impl SlicedJob {
     }
 
     /// Where in the source's pool the payload of a frame is.
-    pub(super) fn window(&self, data: &Data) -> Result<Window, CubePlanError> {
+    ///
+    /// # Errors
+    /// What does not fit, in words.
+    pub(super) fn window(&self, data: &Data) -> Result<Window, String> {
         let Slice {
             src, dst, tokens, ..
         } = &*self.slice;
@@ -191,7 +195,7 @@ impl SlicedJob {
             .slice
             .part
             .of_layers(span(dst.layers.first, &data.layers));
-        let plan = CubePlan::new(src, dst, from, to, frame, &part)?;
+        let plan = CubePlan::new(src, dst, from, to, frame, &part).map_err(|e| e.to_string())?;
         let length = u64::from(data.length);
         Ok(Window::new(plan, End::Source, data.position, length))
     }
