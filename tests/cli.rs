@@ -211,7 +211,7 @@ fn logs_go_to_stderr_as_json_lines_if_asked_for_and_never_to_stdout() {
 }
 
 /// The keys that `kvroom doctor --help` promises.
-const DOCTOR_KEYS: [(&str, &[&str]); 14] = [
+const DOCTOR_KEYS: [(&str, &[&str]); 15] = [
     ("version", &[]),
     ("os", &["name", "kernel", "arch"]),
     ("cpu", &["cores", "usable"]),
@@ -237,6 +237,10 @@ const DOCTOR_KEYS: [(&str, &[&str]); 14] = [
             "rounds",
             "sizes",
         ],
+    ),
+    (
+        "cuda",
+        &["state", "driver", "compiler", "devices", "detail"],
     ),
     ("fabrics", &["name", "state", "detail"]),
     ("libraries", &["name", "found_at", "loaded", "detail"]),
@@ -306,9 +310,11 @@ fn doctor_names_every_fabric_and_claims_none_that_is_not_built() {
     for fabric in &fabrics[4..] {
         assert_eq!(fabric["state"], "not in this build");
     }
-    for library in value["libraries"].as_array().unwrap() {
-        assert_eq!(library["loaded"], false);
-    }
+    let libraries = value["libraries"].as_array().unwrap();
+    assert_eq!(libraries[0]["loaded"], false);
+    // Opened to be asked, where there is one.
+    let is_there = !value["cuda"]["driver"].is_null();
+    assert_eq!(libraries[1]["loaded"], is_there);
 }
 
 #[test]

@@ -99,7 +99,12 @@ fn documented() -> BTreeMap<String, (String, BTreeSet<String>)> {
 
 /// A room that was aborted has made a step, so that every family has a sample.
 fn daemon_with_a_room_behind_it() -> Daemon {
-    let daemon = with_a_room_behind_it(Daemon::start(&["--name", "metrics"]));
+    let daemon = with_a_room_behind_it(Daemon::start(&[
+        "--name",
+        "metrics",
+        "--devices-ordinals",
+        "0",
+    ]));
     // A canary has passed.
     daemon.until("/metrics", |answer| {
         answer.text().contains("kvroom_canary_last_run_seconds{")

@@ -5,12 +5,13 @@ mod common;
 
 use common::*;
 use kvroom::actors::copy::device::{Ready, Stream};
-use kvroom::device::emulated::{Config, Fault, Injected, Machine};
+use kvroom::device::emulated::{Config, Fault, Injected, Machine, Own, Span};
 use kvroom::device::{Device, DeviceOptions};
 use kvroom::{
     Chunk, Code, LocalHub, Node, Order, Outcome, Peer, Pool, PoolKind, PoolLayout, ReadLease,
     RoomId, StateName, WriteLease,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -94,17 +95,38 @@ impl Pair {
     }
 
     async fn of(devices: &Devices, from: (At, PoolLayout), to: (At, PoolLayout)) -> Pair {
+        Pair::over(Over::Local, devices, from, to).await
+    }
+
+    async fn tcp(devices: &Devices, from: At, to: At) -> Pair {
+        let (from, to) = ((from, kv(26, PIECE)), (to, kv(26, PIECE)));
+        Pair::over(Over::Tcp, devices, from, to).await
+    }
+
+    async fn over(
+        over: Over,
+        devices: &Devices,
+        from: (At, PoolLayout),
+        to: (At, PoolLayout),
+    ) -> Pair {
         let hub = LocalHub::new();
         let rows = (devices.pool(from.0, aux(4)), devices.pool(to.0, aux(4)));
         let (from, to) = (devices.pool(from.0, from.1), devices.pool(to.0, to.1));
         let node = async |name: &str, kv: &Pool, rows: &Pool| {
-            let node = Node::builder(name).hub(&hub);
+            let mut node = Node::builder(name).hub(&hub);
+            if over == Over::Tcp {
+                node = node.listen("tcp://127.0.0.1:0");
+            }
             let node = node.pool(kv.clone()).pool(rows.clone());
             node.start().await.unwrap()
         };
         let prefill = node("prefill", &from, &rows.0).await;
         let decode = node("decode", &to, &rows.1).await;
-        let peer = decode.connect("local://prefill").await.unwrap();
+        let address = match over {
+            Over::Tcp => prefill.addresses()[0].clone(),
+            _ => "local://prefill".into(),
+        };
+        let peer = decode.connect(&address).await.unwrap();
         Pair {
             prefill,
             decode,
@@ -212,6 +234,84 @@ async fn pages_move_between_devices_and_to_and_from_the_host() {
 }
 
 #[tokio::test]
+async fn pages_of_devices_move_over_a_network() {
+    // A page in a layer is the least that is sent.
+    let options = DeviceOptions {
+        slot_bytes: 256 << 10,
+        ..small()
+    };
+    let devices = Devices::new(with(2), &options);
+    let ways = [
+        (At::Device(0), At::Device(1)),
+        (At::Device(0), At::Host),
+        (At::Host, At::Device(1)),
+    ];
+    for (from, to) in ways {
+        let pair = Pair::tcp(&devices, from, to).await;
+        for id in 1..5 {
+            pair.moves(id, id == 2).await;
+        }
+        pair.end().await;
+    }
+    let stats: Vec<_> = devices.all.iter().map(Device::stats).collect();
+    assert!(
+        stats.iter().all(|s| s.bytes > 0 && s.lost == 0),
+        "{stats:?}"
+    );
+    drop(devices.all);
+    until("what was on the devices is freed", || {
+        devices.machine.blocks() == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pipeline_keeps_both_devices_at_work_at_once() {
+    for over in [Over::Local, Over::Tcp] {
+        let config = Config {
+            rate: 16 << 20,
+            timeline: 4096,
+            peers: false,
+            ..with(2)
+        };
+        let devices = Devices::new(config, &small());
+        let layout = || kv(26, 48 << 10);
+        let ends = ((At::Device(0), layout()), (At::Device(1), layout()));
+        let pair = Pair::over(over, &devices, ends.0, ends.1).await;
+        let lease = pair.to.lease_write(&Vec::from_iter(0..12)).unwrap();
+        let room = pair.decode.receive(RoomId(1)).from(&pair.peer).into(lease);
+        let room = room.start().await.unwrap();
+        let sender = pair.prefill.send(RoomId(1)).start().await.unwrap();
+        let source = stamped(&pair.from, &Vec::from_iter(0..12), 1, 0);
+        let _ = devices.machine.timeline();
+        drop(push(&sender, 0..12 * TOKENS, source).await);
+        sender.finish(12 * TOKENS, None).unwrap();
+        assert_eq!(within(room.outcome()).await, Outcome::Done);
+        let spans = devices.machine.timeline().spans;
+        let of = |device| {
+            spans
+                .iter()
+                .filter(move |s| s.line.device == device && s.bytes > 0)
+        };
+        let (first, last): (Vec<_>, Vec<_>) = (of(0).collect(), of(1).collect());
+        let beside = |span: &&&Span| {
+            last.iter()
+                .any(|s| s.begin < span.end && span.begin < s.end)
+        };
+        let both = first.iter().filter(beside).count();
+        // All but the first pieces of one end, while the other end has nothing yet.
+        let (all, least) = (first.len(), first.len() / 4);
+        assert!(
+            both > least,
+            "{both} of {all} beside work of the other device"
+        );
+        is_stamped(&within(room.released()).await.leases[0], 1, 0);
+        drop(sender);
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
 async fn devices_that_do_not_reach_each_other_meet_in_a_slot() {
     let config = Config {
         peers: false,
@@ -241,6 +341,40 @@ async fn pages_of_odd_sizes_and_orders_arrive_whole() {
         let pair = Pair::of(&devices, from, (to, layout(Order::LayersFirst))).await;
         pair.moves(1, true).await;
         pair.end().await;
+    }
+}
+
+#[tokio::test]
+async fn many_small_runs_are_copied_by_kernels_where_there_are_any() {
+    // Cells of 1,800, 200 and 4,096 bytes; then pages that lie the same way on both sides, as long runs.
+    let sizes = [1800, 200, 4096];
+    for kernels in [Own::all(), BTreeMap::new()] {
+        let there = !kernels.is_empty();
+        let config = Config { kernels, ..with(2) };
+        let devices = Devices::new(config, &small());
+        for (bytes, to) in sizes
+            .into_iter()
+            .zip([At::Device(1), At::Host, At::Device(0)])
+        {
+            let from = |order| PoolLayout {
+                order,
+                ..kv(24, bytes)
+            };
+            let ends = (At::Device(0), from(Order::PagesFirst));
+            let pair = Pair::of(&devices, ends, (to, from(Order::LayersFirst))).await;
+            pair.moves(1, true).await;
+            pair.end().await;
+            let ends = (At::Host, from(Order::PagesFirst));
+            let pair = Pair::of(&devices, ends, (At::Device(0), from(Order::LayersFirst))).await;
+            pair.moves(1, true).await;
+            pair.end().await;
+        }
+        let device = &devices.all[0];
+        let said = device.kernels().expect("it has started");
+        assert_eq!(said.is_ok(), there, "{said:?}");
+        // Each way once at least: 12 pages of 2 layers are 24 runs.
+        let launched = device.stats().launched;
+        assert_eq!(launched >= 6, there, "{launched} pieces by kernels");
     }
 }
 
@@ -318,6 +452,44 @@ async fn nothing_of_a_chunk_is_read_before_its_event_has_fired() {
         assert_eq!(within(room.outcome()).await, Outcome::Done);
         is_stamped(&within(room.released()).await.leases[0], 1, 0);
         drop((sender, engine.stream, pushed));
+        pair.end().await;
+    }
+}
+
+#[tokio::test]
+async fn each_layer_goes_out_as_soon_as_it_is_computed() {
+    for over in [Over::Local, Over::Tcp] {
+        let devices = Devices::two();
+        let layout = || kv(26, 32 << 10);
+        let ends = ((At::Device(0), layout()), (At::Device(1), layout()));
+        let pair = Pair::over(over, &devices, ends.0, ends.1).await;
+        let lease = pair.to.lease_write(&[4, 5]).unwrap();
+        let room = pair.decode.receive(RoomId(1)).from(&pair.peer).into(lease);
+        let room = room.start().await.unwrap();
+        let sender = pair.prefill.send(RoomId(1)).start().await.unwrap();
+        drop(stamped(&pair.from, &[8, 9], 7, 0));
+        let mut engines = Vec::new();
+        for layer in 0..LAYERS {
+            let engine = Engine::held(&devices, 0);
+            let lease = pair.from.lease_read(&[8, 9]).unwrap();
+            let chunk = Chunk::tokens(0..2 * TOKENS).layers(layer..layer + 1);
+            let chunk = chunk.pages(lease).ready(Arc::clone(&engine.ready));
+            let pushed = sender.reserve().await.unwrap().push(chunk).unwrap();
+            engines.push((engine, pushed));
+        }
+        sender.finish(2 * TOKENS, None).unwrap();
+        // The last layer first: the event decides, and not the order of the chunks.
+        rewrite(&pair.from, &[8, 9], 1);
+        let (engine, pushed) = engines.pop().unwrap();
+        engine.goes();
+        assert!(within(pushed.released()).await.is_some());
+        assert_eq!(room.poll().state, StateName::Transferring);
+        let (first, pushed) = engines.pop().unwrap();
+        assert!(pushed.try_released().is_none());
+        first.goes();
+        assert_eq!(within(room.outcome()).await, Outcome::Done);
+        is_stamped(&within(room.released()).await.leases[0], 1, 0);
+        drop((sender, first.stream, engine.stream, pushed));
         pair.end().await;
     }
 }
@@ -458,6 +630,57 @@ async fn a_lost_device_ends_its_rooms_and_leaves_other_devices_serving() {
 }
 
 #[tokio::test]
+async fn a_device_that_is_lost_while_a_network_brings_pages_ends_the_room_and_no_other() {
+    let devices = Devices::new(with(2), &small());
+    let layout = || kv(26, 48 << 10);
+    let ends = ((At::Host, layout()), (At::Device(0), layout()));
+    let doomed = Pair::over(Over::Tcp, &devices, ends.0, ends.1).await;
+    // Another pool of the same node, on a device that goes on; its frames share the connections.
+    let named = |at| {
+        let layout = PoolLayout {
+            name: "other".into(),
+            ..layout()
+        };
+        devices.pool(at, layout)
+    };
+    let (from, to) = (named(At::Host), named(At::Device(1)));
+    doomed.prefill.add_pool(from.clone()).await.unwrap();
+    doomed.decode.add_pool(to.clone()).await.unwrap();
+    let fault = Fault {
+        call: Some("cuMemcpyBatchAsync"),
+        nth: 0,
+        what: Injected::Later(700),
+    };
+    let lease = doomed.to.lease_write(&[1, 2]).unwrap();
+    let room = doomed.decode.receive(RoomId(1)).from(&doomed.peer);
+    let room = room.into(lease).start().await.unwrap();
+    let sender = doomed.prefill.send(RoomId(1)).start().await.unwrap();
+    let lease = stamped(&doomed.from, &[8, 9], 7, 0);
+    devices.machine.inject(0, fault).unwrap();
+    let pushed = push(&sender, 0..2 * TOKENS, lease).await;
+    let ended = within(room.outcome()).await;
+    assert_eq!(code(&ended), Code::DeviceLost);
+    names(&text(&ended), &["device 0"]);
+    let told = within(sender.outcome()).await;
+    assert_eq!(code(&told), Code::DeviceLost);
+    // The source was the host's, and nothing of it is read any more. What the device may write is held.
+    assert!(within(pushed.released()).await.is_some());
+    assert!(room.try_released().is_none());
+    assert_eq!(doomed.to.leased_pages(), 2);
+    for id in 2..6 {
+        let lease = to.lease_write(&[1, 2]).unwrap();
+        let room = doomed.decode.receive(RoomId(id)).from(&doomed.peer);
+        let room = room.into(lease).start().await.unwrap();
+        let sender = doomed.prefill.send(RoomId(id)).start().await.unwrap();
+        let lease = stamped(&from, &[8, 9], id, 0);
+        drop(push(&sender, 0..2 * TOKENS, lease).await);
+        sender.finish(2 * TOKENS, None).unwrap();
+        assert_eq!(within(room.outcome()).await, Outcome::Done);
+        is_stamped(&within(room.released()).await.leases[0], id, 0);
+    }
+}
+
+#[tokio::test]
 async fn an_event_for_pages_of_the_host_is_refused() {
     let devices = Devices::two();
     let pair = Pair::new(&devices, At::Host, At::Device(0)).await;
@@ -476,7 +699,14 @@ async fn an_event_for_pages_of_the_host_is_refused() {
 /// Whoever gets pages back writes them at once; nothing of the aborted room may come after that.
 #[tokio::test]
 async fn no_byte_changes_after_an_aborted_room_has_given_its_pages_back() {
-    for (seed, to) in [(1, At::Device(1)), (2, At::Host), (3, At::Device(0))] {
+    let ways = [
+        (Over::Local, At::Device(0), At::Device(1)),
+        (Over::Local, At::Device(0), At::Host),
+        (Over::Local, At::Device(0), At::Device(0)),
+        (Over::Tcp, At::Device(0), At::Device(1)),
+        (Over::Tcp, At::Host, At::Device(1)),
+    ];
+    for (seed, (over, from, to)) in (1..).zip(ways) {
         let config = Config {
             seed,
             delay: Duration::from_micros(300),
@@ -484,17 +714,24 @@ async fn no_byte_changes_after_an_aborted_room_has_given_its_pages_back() {
             ..with(2)
         };
         let devices = Devices::new(config, &small());
-        let pair = Pair::new(&devices, At::Device(0), to).await;
-        for id in 1..40u64 {
+        let layout = || kv(26, 48 << 10);
+        let pair = Pair::over(over, &devices, (from, layout()), (to, layout())).await;
+        for id in 1..30u64 {
             let lease = pair.to.lease_write(&[1, 2, 3, 4]).unwrap();
             let room = pair.decode.receive(RoomId(id)).from(&pair.peer).into(lease);
             let room = room.start().await.unwrap();
             let sender = pair.prefill.send(RoomId(id)).start().await.unwrap();
+            let before: u64 = devices.all.iter().map(|d| d.stats().pieces).sum();
             let lease = stamped(&pair.from, &[5, 6, 7, 8], id, 0);
             let pushed = push(&sender, 0..4 * TOKENS, lease).await;
-            let some = id % 8;
-            until("some of it is under way", || {
-                devices.all[0].stats().queued >= some.min(3) || sender.poll().ended
+            let moved = || {
+                devices
+                    .all
+                    .iter()
+                    .map(|d| d.stats().pieces + d.stats().queued)
+            };
+            until("some of it is under way, or has landed", || {
+                moved().sum::<u64>() >= before + id % 2
             })
             .await;
             match id % 2 {

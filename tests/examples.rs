@@ -343,6 +343,38 @@ fn abort_storm_knows_every_flag_that_the_readme_shows() {
 }
 
 #[test]
+fn unequal_ranks_moves_a_request_both_ways_between_processes_and_compares_every_byte() {
+    let Some(path) = example("unequal_ranks") else {
+        return;
+    };
+    let ran = Command::new(path).output().unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&ran.stdout),
+        String::from_utf8_lossy(&ran.stderr),
+    );
+    assert!(ran.status.success(), "{out}{err}");
+    let rows: Vec<Vec<&str>> = (out.lines().skip(1))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    // Of 500 tokens: 4 layers, K and V, 8 heads of 128 bytes, which the ranks of decode share. What is
+    // compared is whole pages.
+    let [token, tokens, page] = [4 * 2 * 8 * 128, 500, 32_u64];
+    let all = (token * tokens, token * tokens.div_ceil(page) * page);
+    let row = |prefill: &str, decode: u64, rank: u64, legs: &str| {
+        let (landed, compared) = (all.0 / decode, all.1 / decode);
+        let text = format!("TP {prefill} TP {decode} {rank} {legs} {landed} {compared}");
+        text.split(' ').map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut wanted = vec![row("4", 2, 0, "2"), row("4", 2, 1, "2")];
+    wanted.extend((0..4).map(|rank| row("2", 4, rank, "1")));
+    assert_eq!(rows.len(), wanted.len(), "{out}");
+    for (row, wanted) in rows.iter().zip(&wanted) {
+        assert_eq!(row[..8], wanted[..], "{out}");
+        assert_eq!(row.last(), Some(&"shm"), "{out}");
+    }
+}
+
+#[test]
 fn two_nodes_stays_short() {
     let source = include_str!("../examples/two_nodes.rs");
     assert!(source.lines().count() <= 135);

@@ -4,6 +4,8 @@
 mod common;
 
 use common::*;
+use kvroom::device::emulated::{Config, Machine};
+use kvroom::device::{Device, DeviceOptions};
 use kvroom::{
     Chunk, Code, Fabric, Limits, Net, Node, Outcome, Peer, Pool, PoolLayout, RoomId, StateName,
 };
@@ -254,6 +256,64 @@ async fn a_private_pool_that_comes_in_a_session_is_refused_and_harms_no_other() 
     within(d.node.add_pool(to.clone())).await.unwrap();
     within(p.node.add_pool(from.clone())).await.unwrap();
     moves((&p, &from), (&d, &to), &there, 4).await;
+    end(&[&d, &p]).await;
+}
+
+/// A pool on an emulated device.
+fn on_device(name: &str) -> Pool {
+    let config = Config {
+        streams: 16,
+        ..Config::default()
+    };
+    let context = Machine::new(config).context(0).unwrap();
+    let device = Device::start(context, DeviceOptions::default()).unwrap();
+    let layout = PoolLayout {
+        name: name.into(),
+        ..kv(16, 4096)
+    };
+    Pool::on_device(layout, &device).unwrap()
+}
+
+#[tokio::test]
+async fn a_node_that_has_a_pool_on_a_device_when_it_meets_another_is_joined_by_sockets() {
+    for at in [TCP, &unix()] {
+        for dialer_has_it in [true, false] {
+            let (theirs, ours) = (pool("kv", Kind::Shared), pool("kv", Kind::Shared));
+            let p = node("p", at, Some(&theirs), true).await;
+            let d = node("d", TCP, Some(&ours), true).await;
+            let side = if dialer_has_it { &d } else { &p };
+            within(side.node.add_pool(on_device("more"))).await.unwrap();
+            let (there, here) = both(&d, &p).await;
+            assert_eq!(there.fabric(), Some(Fabric::Tcp), "{at} {dialer_has_it}");
+            assert_eq!(here.fabric(), Some(Fabric::Tcp), "{at} {dialer_has_it}");
+            moves((&p, &theirs), (&d, &ours), &there, 1).await;
+            moves((&d, &ours), (&p, &theirs), &here, 2).await;
+            end(&[&d, &p]).await;
+            let _ = std::fs::remove_file(at.trim_start_matches("unix://"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_pool_on_a_device_that_comes_in_a_session_over_shared_memory_is_refused_until_the_next() {
+    let (theirs, ours) = (pool("kv", Kind::Shared), pool("kv", Kind::Shared));
+    let p = node("p", TCP, Some(&theirs), true).await;
+    let d = node("d", TCP, Some(&ours), true).await;
+    let (there, _) = both(&d, &p).await;
+    assert_eq!(there.fabric(), Some(Fabric::Shm));
+    let (from, to) = (pool("more", Kind::Shared), on_device("more"));
+    within(p.node.add_pool(from.clone())).await.unwrap();
+    within(d.node.add_pool(to.clone())).await.unwrap();
+    let why = is_refused((&p, &from), (&d, &to), &there, 1).await;
+    names(&why, &["\"more\"", "on a device", "connect again"]);
+    assert!(!why.contains("private memory"), "{why}");
+    // It costs that room only.
+    moves((&p, &theirs), (&d, &ours), &there, 2).await;
+    within(d.node.disconnect(&there)).await;
+    let (there, here) = both(&d, &p).await;
+    assert_eq!(there.fabric(), Some(Fabric::Tcp));
+    assert_eq!(here.fabric(), Some(Fabric::Tcp));
+    moves((&p, &theirs), (&d, &ours), &there, 3).await;
     end(&[&d, &p]).await;
 }
 

@@ -177,6 +177,34 @@ fn nobody_is_inside_a_finished_gate_and_its_writes_are_seen() {
 }
 
 #[test]
+fn a_writer_that_stays_pins_the_slot_until_it_is_dropped_on_whatever_thread() {
+    check(|| {
+        let (bell, drops) = (Arc::new(AtomicU32::new(0)), StdArc::default());
+        let table: Table = Arc::new(Slots::new(1));
+        let mut owner = Slots::open(&table, 1, Contents::new(&bell, &drops))
+            .ok()
+            .unwrap();
+        let staying = Slots::stay(&table, 0, 1).ok().unwrap();
+        // Queued by one thread, written and let go of by another, as by a device.
+        let device = thread::spawn(move || {
+            staying.contents().pages[0].write(1);
+            drop(staying);
+        });
+        owner.close();
+        assert!(Slots::stay(&table, 0, 1).is_err(), "the gate is closed");
+        let contents = loop {
+            match owner.try_finish() {
+                Ok(contents) => break contents,
+                Err(again) => owner = again,
+            }
+            thread::yield_now();
+        };
+        assert_eq!(contents.pages[0].read(), 1, "finished under a writer");
+        device.join().unwrap();
+    });
+}
+
+#[test]
 fn a_writer_sees_what_was_put_into_the_slot_before_it_opened() {
     check(|| {
         let (bell, drops) = (Arc::new(AtomicU32::new(0)), StdArc::default());

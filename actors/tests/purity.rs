@@ -122,6 +122,7 @@ const UNSAFE: &[&str] = &[
     "actors/tests/loom_ring.rs",
     "actors/tests/standin-libcuda/src/compiler.rs",
     "actors/tests/standin-libcuda/src/control.rs",
+    "actors/tests/standin-libcuda/src/event.rs",
     "actors/tests/standin-libcuda/src/exports.rs",
     "actors/tests/standin-libcuda/src/kernels.rs",
     "actors/tests/standin-libcuda/src/lib.rs",

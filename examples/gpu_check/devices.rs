@@ -1,13 +1,15 @@
 //! The devices that are checked, with kvroom's kernels on them.
 
 use crate::failure::Failure;
-use crate::options::{Kind, Options};
-use kvroom_actors::copy::device::emulated::{Config, Machine, Own};
+use crate::options::{Kind, Options, Plant};
+use kvroom_actors::copy::device::emulated::{Config, HostKernel, Machine, Own, Value, View};
 use kvroom_actors::copy::device::{
     Arg, Code, Context, DeviceError, Kernel, Launch, Priority, Program, Queue, Stream, cuda,
 };
-use kvroom_kernels::cuda::{self as kernels, THREADS, blocks};
+use kvroom_kernels::cuda::{self as kernels, PagesArgs, THREADS, blocks};
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the driver may take to say what it is.
@@ -23,7 +25,6 @@ pub(crate) struct Device {
 /// All that are used: the one that was asked for, and one more for the pipeline, if there is one.
 pub(crate) struct Devices {
     pub(crate) all: Vec<Device>,
-    pub(crate) kind: Kind,
     said: String,
 }
 
@@ -93,7 +94,6 @@ impl Devices {
         let all = all.collect::<Result<Vec<_>, _>>();
         Ok(Devices {
             all: all.map_err(|error| error.to_string())?,
-            kind: options.device,
             said: said.join("\n"),
         })
     }
@@ -138,12 +138,37 @@ fn emulated(options: &Options) -> Result<Vec<Context>, String> {
     let machine = Machine::new(Config {
         seed: options.seed,
         devices: 2,
-        kernels: Own::all(),
+        kernels: twins(options.plant),
         ..Config::default()
     });
     let contexts = [0, 1].map(|ordinal| machine.context(ordinal));
     let contexts = contexts.into_iter().collect::<Result<Vec<_>, _>>();
     contexts.map_err(|error| error.to_string())
+}
+
+/// The kernels of the emulated devices, one of them perhaps wrong.
+fn twins(plant: Option<Plant>) -> BTreeMap<String, Arc<dyn HostKernel>> {
+    let mut all = Own::all();
+    let gather = kernels::Kernel::GatherPages;
+    let wrong = move |launch: &Launch, args: &[Value], memory: &View<'_>| {
+        Own(gather).run(launch, args, memory)?;
+        let bytes = Value::bytes(args, 0, PagesArgs::SIZE)?;
+        let staging = bytes
+            .first_chunk()
+            .map(PagesArgs::from_bytes)
+            .map_or(0, |a| a.staging);
+        memory.change(staging - 1, 1, &mut |byte| byte[0] ^= 1)
+    };
+    let never = |_: &Launch, _: &[Value], _: &View<'_>| loop {
+        std::thread::park();
+    };
+    let planted: Option<Arc<dyn HostKernel>> = match plant {
+        None => None,
+        Some(Plant::WrongByte) => Some(Arc::new(wrong)),
+        Some(Plant::NoEnd) => Some(Arc::new(never)),
+    };
+    all.extend(planted.map(|kernel| (gather.entry().to_owned(), kernel)));
+    all
 }
 
 /// The contexts, and what the driver is.

@@ -14,6 +14,9 @@ pub(crate) enum Failure {
     /// A byte that is not what it has to be.
     #[error("WRONG BYTE: {0}")]
     Wrong(String),
+    /// A room did what it must not, or an error of the runtime.
+    #[error("rooms: {0}")]
+    Room(String),
     /// Work did not end.
     #[error("work of the device did not end within {0:?}")]
     Late(Duration),

@@ -6,7 +6,7 @@
 //!                           speed      gather, scatter, reslice against the driver's own large copy
 //!                           pipeline   gather ─▶ a ring of slots ─▶ scatter, on two streams
 //!                           memcheck   `correct` once more, as a child of compute-sanitizer
-//!                           rooms      not built in yet
+//!                           rooms      aborted in mid-pipeline, with canaries in the pages that came back
 //!                         ─▶ table ─▶ exit code
 //! ```
 //!
@@ -44,6 +44,14 @@ use table::Row;
 
 fn main() -> ExitCode {
     let options = Options::parse();
+    if let Some(why) = options.conflict() {
+        eprintln!("gpu_check: {why}");
+        return ExitCode::from(2);
+    }
+    if options.print_source {
+        print!("{}", kvroom_kernels::cuda::SOURCE);
+        return ExitCode::SUCCESS;
+    }
     let opening = steps::within(Duration::from_secs(30), {
         let options = options.clone();
         move || Devices::open(&options)

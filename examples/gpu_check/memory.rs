@@ -3,8 +3,8 @@
 use crate::devices::Device;
 use crate::failure::Failure;
 use kvroom_actors::copy::device::{DeviceMemory, InFlight, Polled};
-use std::hint::spin_loop;
 use std::sync::Arc;
+use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 /// The longest that one piece of work may take.
@@ -13,7 +13,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(30);
 /// Bytes that are brought at once.
 const CHUNK: u64 = 64 << 20;
 
-/// Waits for work without sleeping, since it may be what is measured.
+/// Waits for work without sleeping, since it may be what is measured; other threads get their turn.
 pub(crate) fn land<T: Send + 'static>(flight: InFlight<T>) -> Result<T, Failure> {
     let until = Instant::now() + LONG;
     let mut flight = flight;
@@ -24,7 +24,7 @@ pub(crate) fn land<T: Send + 'static>(flight: InFlight<T>) -> Result<T, Failure>
             Polled::Pending(_) if Instant::now() >= until => return Err(Failure::Late(LONG)),
             Polled::Pending(again) => flight = again,
         }
-        spin_loop();
+        yield_now();
     }
 }
 

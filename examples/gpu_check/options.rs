@@ -33,6 +33,15 @@ pub(crate) enum Part {
     Speed,
 }
 
+/// A wrong that the emulated device really does, to see that it is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Plant {
+    /// Every gather also changes the byte before its staging
+    WrongByte,
+    /// No gather ends
+    NoEnd,
+}
+
 /// Checks this machine's GPU: each kernel against its host twin, then how fast, in one table.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "gpu_check", version, long_about = None, after_help = "\
@@ -67,9 +76,21 @@ pub(crate) struct Options {
     /// The compute-sanitizer to use; without it the one on the PATH, if there is one
     #[arg(long, value_name = "FILE")]
     pub(crate) sanitizer: Option<PathBuf>,
+    /// Print the source of the kernels, for a compiler, and nothing else
+    #[arg(long)]
+    pub(crate) print_source: bool,
+    /// Do something wrong on purpose; of the emulated device only
+    #[arg(long, value_enum)]
+    pub(crate) plant: Option<Plant>,
 }
 
 impl Options {
+    /// What cannot go together.
+    pub(crate) fn conflict(&self) -> Option<&'static str> {
+        let is_real = self.device == Kind::Cuda;
+        (self.plant.is_some() && is_real).then_some("--plant is for --device emulated")
+    }
+
     /// Whether memories are small.
     pub(crate) fn is_small(&self) -> bool {
         self.small || self.device == Kind::Emulated

@@ -1,6 +1,5 @@
 //! Two ways in turns, and the ratio of their times.
 
-use crate::failure::Failure;
 use std::time::Duration;
 
 /// What was seen of two ways that were measured in turns.
@@ -33,11 +32,11 @@ impl Ratios {
 }
 
 /// Measures both `rounds` times: A, B, B, A, A, B, …, after one of each that does not count.
-pub(crate) fn in_turns(
+pub(crate) fn in_turns<E>(
     rounds: usize,
-    mut first: impl FnMut() -> Result<Duration, Failure>,
-    mut second: impl FnMut() -> Result<Duration, Failure>,
-) -> Result<Ratios, Failure> {
+    mut first: impl FnMut() -> Result<Duration, E>,
+    mut second: impl FnMut() -> Result<Duration, E>,
+) -> Result<Ratios, E> {
     first()?;
     second()?;
     let (mut ratios, mut firsts, mut seconds) = (Vec::new(), Vec::new(), Vec::new());

@@ -15,8 +15,6 @@ pub(crate) enum Verdict {
     NoBar,
     /// It could not be run here, which is no failure.
     NotHere,
-    /// This program does not have it.
-    NotBuilt,
 }
 
 impl Verdict {
@@ -27,7 +25,6 @@ impl Verdict {
             Verdict::Failed => "FAILED",
             Verdict::NoBar => "no bar",
             Verdict::NotHere => "not here",
-            Verdict::NotBuilt => "not built in",
         }
     }
 }
@@ -50,6 +47,18 @@ impl Row {
             bar: bar.to_owned(),
             verdict,
         }
+    }
+
+    /// A row of a number that must reach its bar, if there is one.
+    pub(crate) fn judged(name: &str, said: String, seen: f64, bar: Option<f64>) -> Row {
+        let verdict = match bar {
+            None => Verdict::NoBar,
+            // Not a number reaches nothing.
+            Some(bar) if seen >= bar => Verdict::Ok,
+            Some(_) => Verdict::Missed,
+        };
+        let bar = bar.map_or_else(String::new, |bar| format!(">= {bar}"));
+        Row::new(name, said, &bar, verdict)
     }
 
     pub(crate) fn failed(name: &str, said: String) -> Row {

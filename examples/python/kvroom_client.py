@@ -139,6 +139,12 @@ class Client:
         memory.fd = fd
         return memory
 
+    def pass_device_pool(self, layout, device, handle, bytes, offset=0, owner=None):
+        """A pool in memory of a GPU that the process `owner` (this one) has allocated: `handle` are the 64 bytes of
+        cuIpcGetMemHandle, `device` is a number as the daemon counts, or a UUID (GPU-...)."""
+        memory = {"device": device, "handle": handle.hex(), "offset": offset, "bytes": bytes}
+        return self.register(layout, {"cuda": memory}, owner=owner or os.getpid())
+
     def pool(self, name):
         return self.request("GET", f"/v1/pools/{name}")[1]
 

@@ -67,6 +67,9 @@ Keys of --json (stable; a value that cannot be found out is null):
               memcpy), streaming_from_bytes (the least for which streaming stores are used, null if
               they are not), pairs (whether two pages are copied together), measured_ms and rounds
               (what the choice took), sizes (list of bytes, memcpy, streaming, streaming_two in GB/s)
+  cuda        what the CUDA driver says within 3 seconds: state (works | absent | broken | not in this
+              build), driver (the version it is for), compiler (the version of NVRTC), devices (list of
+              ordinal, name, capability, memory_bytes, multiprocessors, problem), detail
   fabrics     list of name, state (works | broken | not run | not in this build), detail; unix is
               fabric tcp over a Unix socket
   libraries   list of name, found_at (list), loaded, detail

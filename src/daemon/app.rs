@@ -1,6 +1,7 @@
 //! What every route has at hand.
 
 use super::config::Config;
+use super::devices::Devices;
 use super::events::{self, Sampler};
 use super::health::Health;
 use super::metrics::Requests;
@@ -27,15 +28,22 @@ struct Parts {
     sampler: Sampler,
     requests: Requests,
     health: Health,
+    devices: Devices,
     recordings: Arc<Semaphore>,
     streams: Arc<Semaphore>,
 }
 
 impl App {
     /// Of this node; starts the tasks of the parts. The rooms' states go to the page, if there is one.
-    pub(crate) fn new(node: Node, config: Config, health: Health, page: Option<StatusPage>) -> App {
+    pub(crate) fn new(
+        node: Node,
+        config: Config,
+        health: Health,
+        devices: Devices,
+        page: Option<StatusPage>,
+    ) -> App {
         let tasks = health.tasks();
-        let pools = Pools::start(node.clone(), tasks);
+        let pools = Pools::start(node.clone(), devices.clone(), tasks);
         let rooms = Rooms::start(node.clone(), pools.clone(), &config, page, tasks);
         let sampler = Sampler::start(node.clone(), rooms.clone(), tasks);
         App(Arc::new(Parts {
@@ -48,6 +56,7 @@ impl App {
             sampler,
             requests: Requests::default(),
             health,
+            devices,
             recordings: Arc::new(Semaphore::new(recording::AT_A_TIME)),
             streams: Arc::new(Semaphore::new(events::STREAMS)),
         }))
@@ -101,6 +110,11 @@ impl App {
     /// The pools.
     pub(crate) fn pools(&self) -> &Pools {
         &self.0.pools
+    }
+
+    /// The devices that pools can be on.
+    pub(crate) fn devices(&self) -> &Devices {
+        &self.0.devices
     }
 
     /// A permit for each recording that is being made or sent.

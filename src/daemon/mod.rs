@@ -3,6 +3,7 @@
 //! ```text
 //!   config ─▶ Node ─▶ App ─┬─▶ rooms   (one task that owns the handles of all rooms)
 //!                          ├─▶ pools   (one task that owns the pools of other processes)
+//!                          ├─▶ devices (the copy actors of GPUs; calls of the driver, with a bound)
 //!                          ├─▶ health  (canary and watchdog; whoever asks reads the last result)
 //!                          └─▶ http    (listeners, limits, who may ask) ─▶ routes of each part
 //! ```
@@ -14,6 +15,7 @@
 mod app;
 mod config;
 mod dashboard;
+mod devices;
 mod events;
 #[cfg(test)]
 mod fuzzing;
@@ -37,6 +39,7 @@ pub(crate) use config::{
 
 use crate::cli::exit::{Failure, Verdict};
 use crate::cli::output;
+use devices::Devices;
 use health::{Health, Watched};
 use http::Front;
 use kvroom::{LocalHub, Node};
@@ -91,15 +94,17 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
     recording::start(&node, config.recorder.dump_dir.clone(), &tasks)
         .map_err(|e| Failure::Failed(format!("cannot start what writes recordings: {e}")))?;
     let page = status_page(&config, &node)?;
+    let devices = Devices::new(&config.devices);
     let watched = Watched {
         node: node.clone(),
         hub,
+        devices: devices.clone(),
         shm: config.node.shm,
         key: crate::cli::node::key(config.node.cluster_key_file.as_deref())?,
         tasks: tasks.clone(),
     };
     let health = Health::start(watched, config.health.clone());
-    let app = App::new(node.clone(), config, health, page);
+    let app = App::new(node.clone(), config, health, devices, page);
     for address in connect {
         let name = format!("connect {}", address.0);
         tasks.spawn_until_done(&name, connect_until_there(node.clone(), address.0));

@@ -8,6 +8,8 @@
 
 use kvroom::actors::copy::plant::{Brake, Plant};
 use kvroom::actors::supervisor::actor::Inbound;
+use kvroom::device::emulated::{Config, Machine, Own};
+use kvroom::device::{Device, DeviceOptions};
 use kvroom::{
     Chunk, Code, Deadlines, Fabric, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool,
     PoolKind, PoolLayout, PushedChunk, ReadLease, ReceiveRoom, RoomId, SendRoom, WriteLease,
@@ -15,7 +17,7 @@ use kvroom::{
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 pub(crate) mod fake_peer;
@@ -68,6 +70,10 @@ pub(crate) enum Over {
     Unix,
     /// A Unix socket and shared pools: what nodes of one host find out by themselves.
     Shm,
+    /// Local, with pages on emulated devices, one for each pool.
+    Device,
+    /// TCP, with pages on emulated devices.
+    DeviceTcp,
 }
 
 impl Over {
@@ -76,11 +82,35 @@ impl Over {
         match self {
             Over::Shm => Pool::shared(layout).unwrap(),
             Over::Local | Over::Tcp | Over::Unix => Pool::owned(layout).unwrap(),
+            Over::Device | Over::DeviceTcp => Pool::on_device(layout, &device()).unwrap(),
         }
     }
 }
 
-/// Makes four tests of each of these functions, one for each [`Over`]: `local::name`, `tcp::name`,
+/// An emulated device, each time another one of the same machine, with small slots.
+fn device() -> Device {
+    static MACHINE: OnceLock<Machine> = OnceLock::new();
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let machine = MACHINE.get_or_init(|| {
+        Machine::new(Config {
+            devices: 64,
+            streams: 1024,
+            kernels: Own::all(),
+            ..Config::default()
+        })
+    });
+    let n = COUNT.fetch_add(1, Ordering::Relaxed) % 64;
+    let context = machine.context(n as u32).unwrap();
+    let options = DeviceOptions {
+        slots: 2,
+        slot_bytes: 64 << 10,
+        streams: 1,
+        ..DeviceOptions::default()
+    };
+    Device::start(context, options).unwrap()
+}
+
+/// Makes four tests of each of these functions, one for each of these [`Over`]: `local::name`, `tcp::name`,
 /// `unix::name` and `shm::name`.
 #[allow(unused_macros)]
 macro_rules! over_each {
@@ -116,6 +146,24 @@ macro_rules! over_copies {
 }
 #[allow(unused_imports)]
 pub(crate) use over_copies;
+
+/// Makes five tests of each of these functions: `fabrics::local::name`, `shm`, `tcp`, and with pages on
+/// devices `device` and `device_tcp`.
+#[allow(unused_macros)]
+macro_rules! over_fabrics {
+    ($($name:ident),* $(,)?) => {
+        mod fabrics {
+            use super::*;
+            over_each!(@ local Local $($name)*);
+            over_each!(@ shm Shm $($name)*);
+            over_each!(@ tcp Tcp $($name)*);
+            over_each!(@ device Device $($name)*);
+            over_each!(@ device_tcp DeviceTcp $($name)*);
+        }
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use over_fabrics;
 
 /// A path for a Unix socket that nothing else has.
 pub(crate) fn socket_path() -> PathBuf {
@@ -180,14 +228,14 @@ impl Side {
         let (plant, brake) = (setup.plant, brake.clone());
         let mut net = setup.net.clone();
         match setup.over {
-            Over::Local => {}
-            Over::Tcp => net.listen.push("tcp://127.0.0.1:0".into()),
+            Over::Local | Over::Device => {}
+            Over::Tcp | Over::DeviceTcp => net.listen.push("tcp://127.0.0.1:0".into()),
             Over::Unix | Over::Shm => net
                 .listen
                 .push(format!("unix://{}", socket_path().display())),
         }
         let mut builder = Node::builder(name).net(net);
-        if setup.over == Over::Local {
+        if matches!(setup.over, Over::Local | Over::Device) {
             builder = builder.hub(hub);
         }
         let node = builder
@@ -295,16 +343,16 @@ impl Duo {
         let decode = Side::start(&hub, "d", &without, &of_decode).await;
         let proxy = match (without.proxied, without.over) {
             (false, _) => None,
-            (true, Over::Local) => panic!("no proxy fits between nodes of a hub"),
+            (true, Over::Local | Over::Device) => panic!("no proxy fits between nodes of a hub"),
             (true, Over::Shm) => panic!("no proxy passes descriptors on"),
-            (true, Over::Tcp) => Some(Proxy::tcp(&prefill.address)),
+            (true, Over::Tcp | Over::DeviceTcp) => Some(Proxy::tcp(&prefill.address)),
             (true, Over::Unix) => Some(Proxy::unix(&prefill.address, socket_path())),
         };
         let address = proxy.as_ref().map_or(&*prefill.address, Proxy::address);
         let peer = within(decode.node.connect(address)).await.unwrap();
         let fabric = match without.over {
-            Over::Local => Fabric::Local,
-            Over::Tcp | Over::Unix => Fabric::Tcp,
+            Over::Local | Over::Device => Fabric::Local,
+            Over::Tcp | Over::Unix | Over::DeviceTcp => Fabric::Tcp,
             Over::Shm => Fabric::Shm,
         };
         assert_eq!(peer.fabric(), Some(fabric));

@@ -2,7 +2,7 @@
 
 use super::held::Held;
 use super::marks::{Grid, Marks};
-use super::pool::PoolMemory;
+use super::pool::{Pool, PoolMemory};
 use crate::ids::PeerRef;
 use crate::slice::{SliceCells, TargetSlice};
 use kvroom_kernels::coverage::{Coverage, Rect};
@@ -20,6 +20,12 @@ pub trait Doorbell: Send + Sync {
     /// The gate of claim `number` is closed and empty, or was. Called on the lane's thread; must
     /// not block.
     fn ring(&self, number: crate::ids::ClaimNo);
+
+    /// A device cannot write what came for claim `number`: it is lost, or its driver refused. The room is
+    /// to end. Called on a lane's thread; must not block.
+    fn device_failed(&self, number: crate::ids::ClaimNo, lost: bool, why: &str) {
+        let _ = (number, lost, why);
+    }
 }
 
 /// What landed through a gate.
@@ -156,13 +162,12 @@ impl Target {
         self
     }
 
-    /// The name of a pool in it that no other process can map.
-    pub(crate) fn private_pool(&self) -> Option<&str> {
+    /// A pool in it that no other process can map.
+    pub(crate) fn private_pool(&self) -> Option<&Pool> {
         let sections = self.sections.iter().chain(&self.aux);
-        let private = sections
+        sections
             .map(|s| s.held.pool())
-            .find(|p| p.shared_memory().is_none());
-        private.map(|p| p.layout().name.as_str())
+            .find(|p| p.shared_memory().is_none())
     }
 
     /// The pools and pages that it is made of.
@@ -225,6 +230,11 @@ impl Target {
     pub(crate) fn count_pieces(&self, pieces: u64, bytes: u64) {
         self.pieces.fetch_add(pieces, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Tells the claim's owner that a device cannot write what came for it.
+    pub(crate) fn device_failed(&self, number: crate::ids::ClaimNo, lost: bool, why: &str) {
+        self.doorbell.device_failed(number, lost, why);
     }
 
     pub(super) fn doorbell(&self) -> &Arc<dyn Doorbell> {

@@ -305,6 +305,17 @@ impl Ticket {
     }
 }
 
+/// Landed bytes of parts that have ended, between two reports of progress.
+const TELL_EVERY: u64 = 8 << 20;
+
+/// What the end of a ticket is.
+enum End {
+    /// Of one part; so many bytes have landed of which nobody was told.
+    One(u64),
+    /// Of the whole job.
+    All(Facts, bool),
+}
+
 /// What the parts of a ticket that have ended leave for the last one.
 struct Parts {
     /// Parts that have not ended.
@@ -319,11 +330,22 @@ impl Parts {
     }
 
     /// A part has ended. If it is the last one: what became of all.
-    fn end(&mut self, facts: Facts, finished: bool) -> Option<(Facts, bool)> {
+    fn end(&mut self, facts: Facts, finished: bool) -> End {
         self.facts.add(facts);
         self.all_finished &= finished;
         self.left -= 1;
-        (self.left == 0).then(|| (std::mem::take(&mut self.facts), self.all_finished))
+        if self.left == 0 {
+            return End::All(std::mem::take(&mut self.facts), self.all_finished);
+        }
+        let fresh = self
+            .facts
+            .landed_bytes
+            .saturating_sub(self.facts.told_bytes);
+        if fresh < TELL_EVERY {
+            return End::One(0);
+        }
+        self.facts.told_bytes += fresh;
+        End::One(fresh)
     }
 }
 
@@ -347,10 +369,18 @@ impl Drop for Ticket {
         let facts = std::mem::take(&mut self.facts);
         let ended = match &self.parts {
             Some(parts) => Parts::of(parts).end(facts, self.finished),
-            None => Some((facts, self.finished)),
+            None => End::All(facts, self.finished),
         };
-        let Some((facts, finished)) = ended else {
-            return;
+        let (facts, finished) = match ended {
+            End::All(facts, finished) => (facts, finished),
+            End::One(0) => return,
+            End::One(fresh) => {
+                let told = catch_unwind(AssertUnwindSafe(|| self.sink.moved(self.id, fresh)));
+                if told.is_err() {
+                    tracing::error!(id = ?self.id, "a ticket's sink panicked");
+                }
+                return;
+            }
         };
         let back = JobBack {
             id: self.id,

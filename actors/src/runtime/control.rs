@@ -9,6 +9,7 @@ use super::listen::{Accepting, Greetings, Refusals};
 use super::peers::Known;
 use super::pulse::Entrance;
 use super::shared::{NamedPool, NodeShared, Pools};
+use crate::copy::device_lane::DeviceSink;
 use crate::fabric::Fabric;
 use crate::fabric::stream::Stream;
 use crate::fabric::tcp::tune_control;
@@ -277,7 +278,9 @@ impl State {
                 // Nobody is left to care at the end of the node.
                 let _ = events.send((peer, session, event));
             });
-            TcpRoute::start(peer, &name, &node, &home, &lanes, tell)
+            // What comes for pages on a device goes there by its own lane.
+            let sink = Some(Arc::new(DeviceSink) as _);
+            TcpRoute::start_with(peer, &name, &node, &home, &lanes, tell, sink)
         })
     }
 

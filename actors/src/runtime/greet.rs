@@ -366,7 +366,7 @@ pub(crate) async fn greet(
                     if let Some(socket) = nearer(&role, &conn, &offer) {
                         return Ok(Greeted::Nearer(socket));
                     }
-                    let both = (&ours.offer, &offer);
+                    let both = (&ours.offer, &*offer);
                     linked = share(state, &mut conn, &mut got, both, &accepted, decider).await?;
                     got.not_beyond = linked.is_some();
                 } else if let (Some(ours), Some(theirs)) = (&mine, &offer.host)
@@ -382,7 +382,7 @@ pub(crate) async fn greet(
                         "both nodes are on one host, and neither has shared pools only: bytes go over sockets"
                     );
                 }
-                agreed = Some((offer, accepted));
+                agreed = Some((*offer, accepted));
                 if decider {
                     let agreed = mine.zip(agreed);
                     break attach(state, conn, got.bytes, role, agreed, linked, true).await;
@@ -439,6 +439,7 @@ async fn share(
         pools.pools.retain(offered);
         (Arc::clone(&state.node), Arc::new(pools))
     };
+    let on_device = fresh && link::on_device(&pools).is_some();
     let ours = link::may_share(&node, stream).and_then(|peer| {
         let ours = Ours::make(&node, &peer, fresh, decider, pools)?;
         Ok((peer, ours))
@@ -493,6 +494,14 @@ async fn share(
             tracing::info!(
                 node = name,
                 "a peer on this host does not share memory; sockets are used"
+            );
+            Ok(None)
+        }
+        Err(why) if on_device => {
+            tracing::info!(
+                node = name,
+                why,
+                "no memory is shared with a peer on this host; sockets are used"
             );
             Ok(None)
         }

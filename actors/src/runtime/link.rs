@@ -10,7 +10,8 @@
 //! - nothing is shared with a process that the kernel does not name as one of this user, or of the
 //!   group that this node allows, or whose pidfd is not of that very process: without a pidfd nobody
 //!   could prove that a writer is dead;
-//! - whoever will not share says so, and then neither side does: the session goes over sockets;
+//! - whoever will not share says so, and then neither side does: the session goes over sockets. So does
+//!   every session that begins while one side has a pool on a device: its peer could not write there;
 //! - descriptors that come before the peer has proven itself are closed at once.
 
 use super::greet::GreetError;
@@ -116,6 +117,12 @@ pub(crate) fn may_share(node: &NodeShared, stream: &Stream) -> Result<ProcessId,
     ProcessId::of(pid.unsigned_abs()).map_err(|e| format!("process {pid} of the peer: {e}"))
 }
 
+/// The name of a pool on a device, which a session over shared memory could not serve.
+pub(crate) fn on_device(pools: &Pools) -> Option<&str> {
+    let on_device = pools.pools.iter().find(|p| p.pool.device().is_some());
+    on_device.map(|p| p.pool.layout().name.as_str())
+}
+
 impl Ours {
     /// Makes what this node shares; `decider` makes the ring.
     ///
@@ -128,6 +135,11 @@ impl Ours {
         decider: bool,
         pools: Arc<Pools>,
     ) -> Result<Ours, String> {
+        if fresh && let Some(pool) = on_device(&pools) {
+            return Err(format!(
+                "pool {pool:?} is on a device, and no other process could write there by itself"
+            ));
+        }
         let told = |what: &'static str| move |e: &dyn std::fmt::Display| format!("{what}: {e}");
         let slots = node.limits.claims_per_peer;
         // Some of those that ended are still draining.

@@ -160,7 +160,6 @@ impl Shard {
         let (road, bytes) = match built {
             None => (record::Road::Nowhere, 0),
             Some((road, new, here)) => {
-                let cells = new.place.from.len() as u64 * new.place.layers.len() as u64;
                 let lane = record::Road::Lane(u16::try_from(lane).unwrap_or(u16::MAX));
                 let road = match road {
                     Road::Tcp(_) => record::Road::Tcp,
@@ -171,7 +170,7 @@ impl Shard {
                     Road::Copy(_) if *here => record::Road::Here,
                     Road::Copy(_) => lane,
                 };
-                (road, cells.saturating_mul(new.layout.page_bytes))
+                (road, new.place.bytes(&new.layout))
             }
         };
         self.scribe.write(|| What::Job {

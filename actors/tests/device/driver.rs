@@ -322,6 +322,7 @@ fn what_the_driver_cannot_do_is_said_to_be_not_supported() {
     let test = "driver::what_the_driver_cannot_do_is_said_to_be_not_supported";
     in_child(test, &[], |rig| {
         let ready = rig.context(0).ready_event(true).unwrap();
+        rig.fail_call("cuIpcGetEventHandle", 0, 801);
         let error = ready.export().unwrap_err();
         assert!(
             matches!(error, DeviceError::NotSupported { code: 801, .. }),

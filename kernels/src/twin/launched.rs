@@ -29,7 +29,7 @@ pub trait Addressed {
     ///
     /// # Errors
     /// There is no place for all of them, and none was written.
-    fn write(&self, at: u64, from: &[u8]) -> Result<(), Self::Error>;
+    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Self::Error>;
 }
 
 /// Why a launch failed. Whoever made the arguments must correct them.
@@ -83,7 +83,7 @@ const ENDLESS: u64 = u64::MAX - 1;
 ///
 /// # Errors
 /// [`LaunchError`]; accesses before the one that was refused have happened.
-pub fn launched<M: Addressed + ?Sized>(kernel: Kernel, args: &[u8], memory: &M) -> Launched<M> {
+pub fn launched<M: Addressed>(kernel: Kernel, args: &[u8], memory: &mut M) -> Launched<M> {
     match kernel {
         Kernel::GatherPages => gather(&PagesArgs::from_bytes(sized(args)?), memory),
         Kernel::ScatterPages => scatter(&PagesArgs::from_bytes(sized(args)?), memory),
@@ -98,7 +98,7 @@ fn sized<const N: usize, E>(args: &[u8]) -> Result<&[u8; N], LaunchError<E>> {
     args.try_into().map_err(|_| refused)
 }
 
-fn gather<M: Addressed + ?Sized>(args: &PagesArgs, memory: &M) -> Launched<M> {
+fn gather<M: Addressed>(args: &PagesArgs, memory: &mut M) -> Launched<M> {
     let table = table(memory, args.table, args.pages.into())?;
     let job = PageCopy::from(args).gather(&table, ENDLESS, ENDLESS)?;
     is(*args, job.args(args.pool, args.staging, args.table)?)?;
@@ -109,7 +109,7 @@ fn gather<M: Addressed + ?Sized>(args: &PagesArgs, memory: &M) -> Launched<M> {
     })
 }
 
-fn scatter<M: Addressed + ?Sized>(args: &PagesArgs, memory: &M) -> Launched<M> {
+fn scatter<M: Addressed>(args: &PagesArgs, memory: &mut M) -> Launched<M> {
     let table = table(memory, args.table, args.pages.into())?;
     let job = PageCopy::from(args).scatter(&table, ENDLESS, ENDLESS)?;
     is(*args, job.args(args.pool, args.staging, args.table)?)?;
@@ -120,7 +120,7 @@ fn scatter<M: Addressed + ?Sized>(args: &PagesArgs, memory: &M) -> Launched<M> {
     })
 }
 
-fn reslice<M: Addressed + ?Sized>(args: &SlicesArgs, memory: &M) -> Launched<M> {
+fn reslice<M: Addressed>(args: &SlicesArgs, memory: &mut M) -> Launched<M> {
     let entries = |at: u64, first: u32, per_page: u32| {
         let end = u64::from(first) + u64::from(args.rows);
         let pages = end.div_ceil(u64::from(per_page.max(1)));
@@ -140,7 +140,7 @@ fn reslice<M: Addressed + ?Sized>(args: &SlicesArgs, memory: &M) -> Launched<M> 
 }
 
 /// By what the arguments say, as the kernel: they do not name the pool.
-fn sum<M: Addressed + ?Sized>(args: &SumArgs, memory: &M) -> Launched<M> {
+fn sum<M: Addressed>(args: &SumArgs, memory: &mut M) -> Launched<M> {
     let pages = (args.table != 0).then(|| table(memory, args.table, args.pages.into()));
     let pages = pages.transpose()?;
     let strides = Strides {
@@ -183,7 +183,7 @@ fn is<A: PartialEq, E>(args: A, given: A) -> Result<(), LaunchError<E>> {
     }
 }
 
-fn table<M: Addressed + ?Sized>(
+fn table<M: Addressed>(
     memory: &M,
     at: u64,
     entries: u64,
@@ -194,7 +194,7 @@ fn table<M: Addressed + ?Sized>(
     Ok(words.iter().map(|word| u32::from_le_bytes(*word)).collect())
 }
 
-fn read<M: Addressed + ?Sized>(
+fn read<M: Addressed>(
     memory: &M,
     at: u64,
     bytes: u64,
@@ -209,8 +209,8 @@ fn read<M: Addressed + ?Sized>(
     memory.read(at, into).map_err(LaunchError::Access)
 }
 
-fn copy<M: Addressed + ?Sized>(
-    memory: &M,
+fn copy<M: Addressed>(
+    memory: &mut M,
     from: u64,
     to: u64,
     bytes: u64,

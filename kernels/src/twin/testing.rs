@@ -1,28 +1,29 @@
 //! Memory at addresses, for launches.
 
 use super::Addressed;
-use std::cell::RefCell;
+use std::ops::Range;
 
 /// Some memories, each at an address; an access outside of them fails with its address.
-pub(crate) struct Host(RefCell<Vec<(u64, Vec<u8>)>>);
+pub(crate) struct Host(Vec<(u64, Vec<u8>)>);
 
 impl Host {
     pub(crate) fn new(memories: impl IntoIterator<Item = (u64, Vec<u8>)>) -> Host {
-        Host(RefCell::new(memories.into_iter().collect()))
+        Host(memories.into_iter().collect())
     }
 
     /// What is in one of them now.
     pub(crate) fn bytes(&self, nth: usize) -> Vec<u8> {
-        self.0.borrow()[nth].1.clone()
+        self.0[nth].1.clone()
     }
 
-    fn with<R>(&self, at: u64, bytes: usize, see: impl FnOnce(&mut [u8]) -> R) -> Result<R, u64> {
-        let mut all = self.0.borrow_mut();
-        let found = all.iter_mut().find_map(|(base, memory)| {
+    /// Which memory a range is in, and where in it.
+    fn find(&self, at: u64, bytes: usize) -> Result<(usize, Range<usize>), u64> {
+        let found = self.0.iter().enumerate().find_map(|(nth, (base, memory))| {
             let from = usize::try_from(at.checked_sub(*base)?).ok()?;
-            memory.get_mut(from..from.checked_add(bytes)?)
+            let range = from..from.checked_add(bytes)?;
+            (range.end <= memory.len()).then_some((nth, range))
         });
-        found.map(see).ok_or(at)
+        found.ok_or(at)
     }
 }
 
@@ -30,11 +31,15 @@ impl Addressed for Host {
     type Error = u64;
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), u64> {
-        self.with(at, into.len(), |memory| into.copy_from_slice(memory))
+        let (nth, range) = self.find(at, into.len())?;
+        into.copy_from_slice(&self.0[nth].1[range]);
+        Ok(())
     }
 
-    fn write(&self, at: u64, from: &[u8]) -> Result<(), u64> {
-        self.with(at, from.len(), |memory| memory.copy_from_slice(from))
+    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), u64> {
+        let (nth, range) = self.find(at, from.len())?;
+        self.0[nth].1[range].copy_from_slice(from);
+        Ok(())
     }
 }
 

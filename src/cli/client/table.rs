@@ -131,6 +131,15 @@ pub(super) fn room(room: &Value) -> String {
     text
 }
 
+/// Where a pool is: its file, or its device.
+fn place(pool: &Value) -> String {
+    match pool["device"]["ordinal"].as_u64() {
+        Some(ordinal) if pool["device"]["lost"].is_string() => format!("device {ordinal} (lost)"),
+        Some(ordinal) => format!("device {ordinal}"),
+        None => cell(&pool["path"]),
+    }
+}
+
 /// A list of pools.
 pub(super) fn pools(pools: &[Value]) -> String {
     let rows: Vec<Vec<String>> = pools
@@ -154,7 +163,7 @@ pub(super) fn pools(pools: &[Value]) -> String {
                 cell(&pool["leased_pages"]),
                 pages.sum::<usize>().to_string(),
                 owner,
-                cell(&pool["path"]),
+                place(pool),
                 cell(&pool["why"]),
             ]
         })
@@ -342,5 +351,14 @@ ROOM  ROLE     STATE                   AGE   PAGES  PEERS  TAG          WHY
             "-",
         ];
         assert_eq!(cells, wanted);
+    }
+
+    #[test]
+    fn a_pool_on_a_device_is_shown_with_the_devices_number_and_whether_it_is_lost() {
+        let text = |device: Value| pools(&[json!({"id": "kv", "path": null, "device": device})]);
+        assert!(text(json!({"ordinal": 3, "lost": null})).contains(" device 3 "));
+        let lost = text(json!({"ordinal": 3, "lost": "device 3 is lost: …"}));
+        assert!(lost.contains("device 3 (lost)"), "{lost}");
+        assert!(!text(Value::Null).contains("device"));
     }
 }

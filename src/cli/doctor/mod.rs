@@ -4,12 +4,14 @@
 //!   machine (/proc, /sys) ─┐
 //!   build   (cfg)          ├─▶ Findings ─▶ checks ─▶ table or JSON, exit code
 //!   libraries (files)      │
+//!   devices (the driver)   │
 //!   self_test (rooms)      ┘
 //! ```
 //!
-//! Rules: looking changes nothing and loads nothing. What cannot be found out is said to be unknown
+//! Rules: looking changes nothing, and loads nothing but CUDA's libraries, which are asked within a bound. What cannot be found out is said to be unknown
 //! and never guessed. A fabric counts as working only if bytes went through it just now.
 
+mod devices;
 pub(super) mod ld_cache;
 mod libraries;
 mod machine;
@@ -23,7 +25,12 @@ use super::output;
 
 /// Examines the machine and prints what was found.
 pub(crate) fn run(args: &DoctorArgs) -> Result<Verdict, Failure> {
-    let report = report::Report::of(machine::look(), libraries::look(), &self_test::self_tests());
+    let report = report::Report::of(
+        machine::look(),
+        libraries::look(),
+        devices::look(),
+        &self_test::self_tests(),
+    );
     if args.json {
         output::print_json(&report)?;
     } else {

@@ -1,5 +1,6 @@
 //! What was found, in the shape of `--json`, and which of it is required.
 
+use super::devices::Cuda;
 use super::libraries;
 use super::machine::{Copies, Cpu, DevShm, HugePages, Machine, Memory, Os, Pidfd, Tcp};
 use super::self_test::{SelfTest, SelfTests};
@@ -18,6 +19,7 @@ pub(crate) struct Report {
     pub(crate) build: Build,
     pub(crate) tcp: Tcp,
     pub(crate) copies: Copies,
+    pub(crate) cuda: Cuda,
     pub(crate) fabrics: Vec<Fabric>,
     pub(crate) libraries: Vec<Library>,
     pub(crate) checks: Vec<Check>,
@@ -91,7 +93,12 @@ pub(crate) struct Check {
 
 impl Report {
     /// Puts together what was found and judges it.
-    pub(crate) fn of(m: Machine, found: Vec<libraries::Library>, tests: &SelfTests) -> Report {
+    pub(crate) fn of(
+        m: Machine,
+        found: Vec<libraries::Library>,
+        cuda: Cuda,
+        tests: &SelfTests,
+    ) -> Report {
         let build = build();
         let fabrics = fabrics(tests);
         let checks = checks(&m, &build, &fabrics);
@@ -108,7 +115,10 @@ impl Report {
             tcp: m.tcp,
             copies: m.copies,
             fabrics,
-            libraries: found.into_iter().map(library).collect(),
+            libraries: (found.into_iter())
+                .map(|found| library(found, cuda.is_loaded()))
+                .collect(),
+            cuda,
             checks,
         }
     }
@@ -166,8 +176,11 @@ fn fabrics(tests: &SelfTests) -> Vec<Fabric> {
     all
 }
 
-fn library(found: libraries::Library) -> Library {
-    let mut detail = if found.found_at.is_empty() {
+fn library(found: libraries::Library, is_cuda_loaded: bool) -> Library {
+    let loaded = is_cuda_loaded && found.fabric == "cuda";
+    let mut detail = if loaded {
+        "opened to ask what devices there are; no fabric uses it".to_owned()
+    } else if found.found_at.is_empty() {
         "not found".to_owned()
     } else {
         format!("not loaded: this build has no {} fabric", found.fabric)
@@ -182,7 +195,7 @@ fn library(found: libraries::Library) -> Library {
             .iter()
             .map(|p| p.display().to_string())
             .collect(),
-        loaded: false,
+        loaded,
         detail,
     }
 }
@@ -232,6 +245,7 @@ fn checks(m: &Machine, build: &Build, fabrics: &[Fabric]) -> Vec<Check> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::devices::CudaState;
     use super::super::machine;
     use super::*;
 
@@ -242,7 +256,14 @@ mod tests {
             unix: SelfTest::Passed("moved".into()),
             shm: SelfTest::Failed("no pidfd".into()),
         };
-        Report::of(machine::look(), vec![], &tests)
+        let cuda = Cuda {
+            state: CudaState::Absent,
+            driver: None,
+            compiler: None,
+            devices: Vec::new(),
+            detail: "x".into(),
+        };
+        Report::of(machine::look(), vec![], cuda, &tests)
     }
 
     #[test]
@@ -303,19 +324,21 @@ mod tests {
 
     #[test]
     fn a_library_that_is_there_is_told_with_why_it_is_not_loaded() {
-        let found = |at: &[&str], trouble: Option<&str>| {
-            library(libraries::Library {
-                name: "libucp.so.0",
-                fabric: "ucx",
+        let found = |fabric, at: &[&str], trouble: Option<&str>| {
+            let found = libraries::Library {
+                name: "a library",
+                fabric,
                 found_at: at.iter().map(Into::into).collect(),
                 trouble: trouble.map(str::to_owned),
-            })
+            };
+            library(found, true)
         };
         assert_eq!(
-            found(&["/a"], None).detail,
+            found("ucx", &["/a"], None).detail,
             "not loaded: this build has no ucx fabric"
         );
-        assert_eq!(found(&[], Some("why")).detail, "not found; why");
-        assert!(!found(&["/a"], None).loaded);
+        assert_eq!(found("ucx", &[], Some("why")).detail, "not found; why");
+        assert!(!found("ucx", &["/a"], None).loaded);
+        assert!(found("cuda", &["/a"], None).loaded);
     }
 }

@@ -1,6 +1,7 @@
 //! The report for people.
 
 use super::super::proc::bytes;
+use super::devices::Gpu;
 use super::machine::Copies;
 use super::report::Report;
 use std::fmt::Display;
@@ -38,6 +39,14 @@ pub(crate) fn table(r: &Report) -> String {
     );
     t.row("tcp", tcp(r));
     t.row("copies", copies(&r.copies));
+    t.heading("devices");
+    t.row(
+        "cuda",
+        format!("{}: {}", r.cuda.state.word(), r.cuda.detail),
+    );
+    for gpu in &r.cuda.devices {
+        t.row(&format!("device {}", gpu.ordinal), device(gpu));
+    }
     t.heading("fabrics");
     for f in &r.fabrics {
         t.row(f.name, format!("{}: {}", f.state.word(), f.detail));
@@ -127,6 +136,19 @@ fn copies(c: &Copies) -> String {
     format!(
         "{how}; measured, memcpy to streaming in GB/s: {}",
         rates.join(", ")
+    )
+}
+
+fn device(gpu: &Gpu) -> String {
+    if let Some(problem) = &gpu.problem {
+        return problem.clone();
+    }
+    format!(
+        "{}, compute capability {}, {} multiprocessors, {}",
+        or(&gpu.name),
+        or(&gpu.capability),
+        or(&gpu.multiprocessors),
+        size(gpu.memory_bytes)
     )
 }
 

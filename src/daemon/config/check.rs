@@ -6,6 +6,9 @@ use super::value::{Backing, Listen};
 use crate::daemon::health::CANARY;
 use std::collections::BTreeMap;
 
+/// Devices of one daemon: each has a thread and slots of its own.
+const MAX_DEVICES: usize = 64;
+
 /// What is wrong with the whole, each where the first of its keys was said.
 pub(super) fn check(config: &Config, origins: &Origins) -> Vec<Complaint> {
     let mut checking = Checking {
@@ -14,6 +17,7 @@ pub(super) fn check(config: &Config, origins: &Origins) -> Vec<Complaint> {
     };
     checking.http(config);
     checking.node(config);
+    checking.devices(config);
     checking.deadlines(config);
     checking.health(config);
     checking.pools(&config.pools);
@@ -109,6 +113,23 @@ impl Checking<'_> {
                 let what = format!("node.listen names {} twice", address.0);
                 self.contradict(&["node.listen"], what);
             }
+        }
+    }
+
+    fn devices(&mut self, config: &Config) {
+        let ordinals = &config.devices.ordinals;
+        for (i, ordinal) in ordinals.iter().enumerate() {
+            if ordinals[..i].contains(ordinal) {
+                let what = format!("devices.ordinals names device {ordinal} twice");
+                self.contradict(&["devices.ordinals"], what);
+            }
+        }
+        if ordinals.len() > MAX_DEVICES {
+            let what = format!(
+                "devices.ordinals names {} devices; {MAX_DEVICES} are possible",
+                ordinals.len()
+            );
+            self.contradict(&["devices.ordinals"], what);
         }
     }
 

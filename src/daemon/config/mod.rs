@@ -32,7 +32,7 @@ mod tests;
 
 pub(crate) use effective::Effective;
 pub(crate) use given::Given;
-pub(crate) use schema::{Config, HealthSettings, Http, PoolSettings, Retention};
+pub(crate) use schema::{Config, DeviceSettings, HealthSettings, Http, PoolSettings, Retention};
 pub(crate) use show::example;
 pub(crate) use source::ConfigError;
 pub(crate) use value::Listen;

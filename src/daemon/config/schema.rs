@@ -27,6 +27,8 @@ pub(crate) struct Config {
     pub(crate) http: Http,
     /// The node.
     pub(crate) node: NodeSettings,
+    /// Devices that pools can be on.
+    pub(crate) devices: DeviceSettings,
     /// Pools that are there from the start.
     pub(crate) pools: Vec<PoolSettings>,
     /// Limits of the node.
@@ -308,6 +310,26 @@ tables! {
         pin_lanes: Vec<usize> = Vec::new(), such as 3;
     }
 
+    /// Devices: which of them pools can be on, and how bytes are copied there.
+    DeviceSettings {
+        /// Devices whose memory may be registered as pools, by the numbers that this daemon sees them
+        /// by; may be a list. None of them is touched before the first pool comes. A pool on any other
+        /// is refused.
+        ordinals: Vec<u32> = Vec::new(), such as 0;
+        /// Staging slots of each device, in pinned host memory; so many pieces are queued there at a
+        /// time, and that is what an abort waits for.
+        slots: usize = 8, within 2 => 256;
+        /// Bytes of one slot, which is the largest piece.
+        slot_bytes: Bytes = kib(1 << 10), within kib(4) => kib(64 << 10);
+        /// Streams of each device for each direction.
+        streams: usize = 2, within 1 => 16;
+        /// Jobs that wait for each device at most; one more fails its room.
+        jobs: usize = 65_536, within 1 => 1 << 20;
+        /// How long the driver may take to start a device or to open memory or an event. A request that
+        /// waits longer is answered with 503.
+        driver_timeout: Duration = secs(5), within ms(50) => secs(9);
+    }
+
     /// Pools that are there from the start; one [[pool]] each. More come and go over HTTP.
     PoolSettings {
         /// What both engines call it, 1 to 64 bytes.
@@ -375,6 +397,7 @@ pub(crate) const TABLES: &[(&str, &str)] = &[
     ("", Top::ABOUT),
     ("http", Http::ABOUT),
     ("node", NodeSettings::ABOUT),
+    ("devices", DeviceSettings::ABOUT),
     (
         "limits",
         " How much of everything the node holds. What is over a limit waits or is refused, and says which.",
@@ -409,10 +432,11 @@ fn rows() -> Vec<Row<Config>> {
             )+]
         };
     }
-    let [top, http, node] = lifted!(
+    let [top, http, node, devices] = lifted!(
         Top at "" is top,
         Http at "http" is http,
         NodeSettings at "node" is node,
+        DeviceSettings at "devices" is devices,
     );
     let rest = lifted!(
         HealthSettings at "health" is health,
@@ -422,7 +446,7 @@ fn rows() -> Vec<Row<Config>> {
     );
     let limits = LIMITS.iter().map(limit_row);
     let deadlines = DEADLINES.iter().map(deadline_row);
-    let first = [top, http, node].into_iter().flatten();
+    let first = [top, http, node, devices].into_iter().flatten();
     first
         .chain(limits)
         .chain(deadlines)

@@ -386,6 +386,11 @@ fn contradictions_are_named_where_the_first_of_their_keys_is() {
         ("[node]\nshards=1\npin_shards=[1,2]", 3, "node.shards is 1"),
         ("[node]\nshm=false\nshm_group=3", 3, "needs node.shm = true"),
         ("[node]\nlisten=['tcp://a:1','tcp://a:1']", 2, "twice"),
+        (
+            "[devices]\nordinals=[0,1,0]",
+            2,
+            "devices.ordinals names device 0 twice",
+        ),
     ] {
         let all = complaint(text);
         assert!(
@@ -393,6 +398,9 @@ fn contradictions_are_named_where_the_first_of_their_keys_is() {
             "{text}: {all}"
         );
     }
+    let many: Vec<String> = (0..65).map(|n: u32| n.to_string()).collect();
+    let many = format!("[devices]\nordinals=[{}]", many.join(","));
+    assert!(complaint(&many).contains("devices.ordinals names 65 devices; 64"));
     let long = format!("name = '{}'", "x".repeat(65));
     assert!(complaint(&long).contains("65 bytes"));
     // A client's certificate is a way to know who asks, but only over TLS.

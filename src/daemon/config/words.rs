@@ -19,6 +19,7 @@ pub(super) fn nearest(word: &str, known: &[&str]) -> String {
 pub(crate) fn of_the_daemon(text: &str) -> String {
     const WORDS: &[(&str, &str)] = &[
         ("Limits::", "limits."),
+        ("DeviceOptions::", "devices."),
         ("Pinning::shards", "node.pin_shards"),
         ("Pinning::lanes", "node.pin_lanes"),
         ("with from(&peer)", "in `from`"),

@@ -501,7 +501,11 @@ impl Runner {
     async fn once(&self, road: &Road) -> Result<(), Failure> {
         let connected = road.node.connect(&road.address).await;
         let main = connected.map_err(|e| format!("the node cannot be connected to: {e}"))?;
-        if main.fabric() != Some(road.fabric) {
+        // Who has a pool on a device shares no memory with anybody: then its peers' bytes go over
+        // sockets, and so do these.
+        let on_device = || self.main.pools().iter().any(|p| p.device().is_some());
+        let as_sockets = road.fabric == Fabric::Shm && main.fabric() == Some(Fabric::Tcp);
+        if main.fabric() != Some(road.fabric) && !(as_sockets && on_device()) {
             let is = main
                 .fabric()
                 .map_or("nothing".to_owned(), |f| f.to_string());

@@ -1,6 +1,7 @@
 //! What is wrong, from what was seen. Pure: no clock, no node.
 
 use super::ledger::{Finding, Wrong};
+use crate::daemon::devices::DeviceSeen;
 use crate::daemon::tasks::{TaskSeen, Without};
 use kvroom::health::{EntranceState, Part, PartPulse, Still, StillWhy};
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub(crate) struct Seen {
     pub(crate) ended: Duration,
     /// The canaries.
     pub(crate) canaries: Vec<CanarySeen>,
+    /// The devices that may be used.
+    pub(crate) devices: Vec<DeviceSeen>,
 }
 
 /// A pool.
@@ -94,6 +97,7 @@ pub(crate) fn judge(seen: &Seen, bounds: Bounds) -> Vec<Finding> {
     let patience = bounds.canary.saturating_mul(PATIENCE);
     let pools = seen.pools.iter();
     found.extend(pools.map(|pool| judge_pool(pool, seen.ended, patience)));
+    found.extend(seen.devices.iter().filter(|d| d.started).map(judge_device));
     let canaries = seen.canaries.iter();
     found.extend(canaries.map(|canary| judge_canary(canary, bounds.canary)));
     found
@@ -229,6 +233,27 @@ fn judge_pool(pool: &PoolSeen, ended: Duration, patience: Duration) -> Finding {
     Finding::wrong(name, wrong)
 }
 
+/// A device that is lost serves nobody in this process any more. One that is not there, or was never
+/// asked for, is no concern of the node's.
+fn judge_device(device: &DeviceSeen) -> Finding {
+    let name = format!("device {}", device.ordinal);
+    match &device.lost {
+        None => {
+            let queued = device.stats.queued;
+            Finding::well(name).with(format!("{queued} pieces are queued"))
+        }
+        Some(lost) => Finding::wrong(
+            name,
+            Wrong {
+                since: Duration::ZERO,
+                why: format!("{lost}; no pool on it can serve any more"),
+                action: "send new rooms elsewhere, look at the kernel's log and `nvidia-smi`, and restart the daemon \
+                         when no page of this node may be in use; GET /v1/pools shows the pools",
+            },
+        ),
+    }
+}
+
 fn judge_canary(canary: &CanarySeen, deadline: Duration) -> Finding {
     let name = canary.name.clone();
     const LATE: &str = "see which part stands still in the other checks; if none does, GET \
@@ -323,6 +348,37 @@ mod tests {
             last: LastSeen::Passed(SECOND),
             busy: false,
         }
+    }
+
+    #[test]
+    fn a_lost_device_is_named_and_one_that_nobody_asked_for_is_not() {
+        let device = |ordinal, started, lost: Option<&str>| DeviceSeen {
+            ordinal,
+            started,
+            lost: lost.map(str::to_owned),
+            stats: Default::default(),
+        };
+        let seen = Seen {
+            devices: vec![
+                device(0, false, None),
+                device(1, true, None),
+                device(3, true, Some("device 3 is lost: ECC")),
+            ],
+            ..Seen::default()
+        };
+        let found = judge(&seen, BOUNDS);
+        let names: Vec<_> = found.iter().map(|f| f.name.as_str()).collect();
+        assert!(
+            names.contains(&"device 1") && !names.contains(&"device 0"),
+            "{names:?}"
+        );
+        let red = red(&seen);
+        assert_eq!(red.len(), 1, "{red:?}");
+        assert_eq!(red[0].0, "device 3");
+        assert!(
+            red[0].1.starts_with("device 3 is lost: ECC; no pool on it"),
+            "{red:?}"
+        );
     }
 
     fn red(seen: &Seen) -> Vec<(String, String)> {

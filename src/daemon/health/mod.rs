@@ -27,6 +27,7 @@ mod watchdog;
 
 use super::App;
 use super::config::HealthSettings;
+use super::devices::Devices;
 use super::http::Routes;
 use super::tasks::{Tasks, Without};
 use axum::Json;
@@ -62,6 +63,8 @@ pub(crate) struct Watched {
     pub(crate) key: Option<ClusterKey>,
     /// The daemon's own tasks.
     pub(crate) tasks: Tasks,
+    /// The devices that it may use.
+    pub(crate) devices: Devices,
 }
 
 /// Asks for the last results. Clones ask the same ones.

@@ -64,6 +64,7 @@ pub(crate) async fn run(
             tasks: tasks.look(),
             pools: facts.pools(&node),
             ended: facts.ended_at.elapsed(),
+            devices: watched.devices.seen(),
             canaries: canaries.seen(&pulses, node.shards(), facts.ended_at.elapsed()),
         };
         let mut findings = judge(&seen, bounds);

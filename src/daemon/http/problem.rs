@@ -8,7 +8,7 @@
 //! | 408, 413, 415, 429 | too slow, too large, not JSON, too much at once: back-pressure |
 //! | 409 | what is asked for contradicts what is: a used key, leased pages, a peer that is not there |
 //! | 422 | it can be read, and cannot be meant |
-//! | 503 | `limit-reached` names the limit; `no-room` for a pool's memory; `not-answering` names the part of the node; `stopping` |
+//! | 503 | `limit-reached` names the limit; `no-room` for a pool's memory; `device-unavailable`, `device-lost`; `not-answering` names the part of the node; `stopping` |
 //!
 //! Rule: nothing that a client sends gives any other 5xx.
 
@@ -137,6 +137,13 @@ impl Problem {
             "A defect of the daemon",
             detail,
         )
+    }
+
+    /// The system gave no thread.
+    pub(crate) fn no_thread(error: &std::io::Error) -> Problem {
+        let text =
+            format!("the system gives the daemon no thread: {error}; raise its limit of threads");
+        Problem::limit("threads", text)
     }
 
     /// A task of the daemon is over that should run for as long as the daemon does.

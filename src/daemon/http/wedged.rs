@@ -5,6 +5,7 @@ use super::guard::Guard;
 use super::{QUESTION, router};
 use crate::daemon::App;
 use crate::daemon::config::Config;
+use crate::daemon::devices::Devices;
 use crate::daemon::health::{Health, Watched};
 use crate::daemon::tasks::Tasks;
 use axum::Router;
@@ -65,9 +66,11 @@ impl Routes {
             shm: false,
             key: None,
             tasks: Tasks::new(),
+            devices: Devices::new(&config.devices),
         };
+        let devices = watched.devices.clone();
         let health = Health::start(watched, config.health.clone());
-        let app = App::new(node, config, health, None);
+        let app = App::new(node, config, health, devices, None);
         let guard = Guard {
             token: None,
             known_by_certificate: false,

@@ -3,6 +3,7 @@
 use super::process::Process;
 use super::requests::Answered;
 use super::write::{Family, Labels, Writer};
+use crate::daemon::devices::DeviceSeen;
 use crate::daemon::health::CanaryRuns;
 use kvroom::metrics::{Metrics, PeerMetrics, QueueMetrics, QueueOf};
 use kvroom::{Role, Side};
@@ -19,6 +20,7 @@ pub(super) struct Reading {
     pub(super) requests: Vec<Answered>,
     pub(super) process: Process,
     pub(super) canaries: Vec<CanaryRuns>,
+    pub(super) devices: Vec<DeviceSeen>,
     /// Each probe, and whether it is green.
     pub(super) probes: [(&'static str, bool); 2],
 }
@@ -32,6 +34,7 @@ impl Collector for Reading {
         self.peers(&mut to)?;
         self.held(&mut to)?;
         self.lanes(&mut to)?;
+        self.devices(&mut to)?;
         self.pressure(&mut to)?;
         self.odd(&mut to)?;
         self.health(&mut to)?;
@@ -251,6 +254,44 @@ impl Reading {
         let help = "Bytes that all threads of the node copied or sent, or read for checksums, whatever became of them.";
         let all = one(self.node.counts.copied_bytes);
         to.counters(Family("copied", Some(Unit::Bytes), help), all)
+    }
+
+    fn devices(&self, to: &mut Writer<'_>) -> fmt::Result {
+        let each = |count: fn(&DeviceSeen) -> u64| {
+            let devices = self.devices.iter();
+            devices.map(move |of| (vec![label("device", of.ordinal)], count(of)))
+        };
+        let help = "Pieces that landed, by the number of the device whose copy actor copied them.";
+        to.counters(
+            Family("device_pieces", None, help),
+            each(|d| d.stats.pieces),
+        )?;
+        let help = "Bytes of those pieces.";
+        to.counters(
+            Family("device_copied", Some(Unit::Bytes), help),
+            each(|d| d.stats.bytes),
+        )?;
+        let help = "Pieces that are queued on the device now; an abort waits for them.";
+        to.gauges(
+            Family("device_queued_pieces", None, help),
+            each(|d| d.stats.queued),
+        )?;
+        let help = "Jobs that wait for an engine's event now, and are not wholly queued behind it.";
+        to.gauges(
+            Family("device_waiting_jobs", None, help),
+            each(|d| d.stats.waiting),
+        )?;
+        let help =
+            "Pieces that were queued when the device was lost; nobody can prove that they ended.";
+        to.counters(
+            Family("device_lost_pieces", None, help),
+            each(|d| d.stats.lost),
+        )?;
+        let help = "Whether the device is lost: 1 or 0. Its pools serve nobody any more then.";
+        to.gauges(
+            Family("device_lost", None, help),
+            each(|d| u64::from(d.lost.is_some())),
+        )
     }
 
     fn pressure(&self, to: &mut Writer<'_>) -> fmt::Result {

@@ -57,6 +57,7 @@ async fn metrics(State(app): State<App>) -> Response {
         requests: app.requests().read(),
         process: process::read(),
         canaries: app.health().canaries(),
+        devices: app.devices().seen(),
         probes: [
             ("live", app.health().live().ok),
             ("ready", app.health().ready().ok),

@@ -1,7 +1,10 @@
 //! One pool of the table, and when it goes: a pure step over what is seen.
 
 use super::memory::{Opened, Place};
-use super::shape::{Arrangement, Kind, OwnerView, PoolSpec, PoolState, PoolView, quarantined};
+use super::shape::{
+    Arrangement, DeviceView, Kind, OwnerView, PoolSpec, PoolState, PoolView, quarantined,
+};
+use crate::daemon::devices::Uuid;
 use kvroom::{Backing, Order, OtherProcess, Pool, PoolKind};
 use std::sync::Arc;
 
@@ -127,6 +130,24 @@ impl Entry {
         }
     }
 
+    /// The number of its device, and why that is lost, if it is.
+    pub(super) fn lost_device(&self) -> Option<(u32, String)> {
+        let context = self.pool().device()?.context();
+        let lost = context.lost()?;
+        Some((context.identity().ordinal, lost.to_string()))
+    }
+
+    fn device(&self) -> Option<DeviceView> {
+        let context = self.pool().device()?.context();
+        let identity = context.identity();
+        Some(DeviceView {
+            ordinal: identity.ordinal,
+            uuid: Uuid(identity.uuid).to_string(),
+            name: identity.name.clone(),
+            lost: context.lost().map(ToString::to_string),
+        })
+    }
+
     pub(super) fn view(&self) -> PoolView {
         let (opened, layout) = (&self.opened, self.opened.pool.layout());
         let leased_pages = opened.pool.leased_pages();
@@ -138,6 +159,13 @@ impl Entry {
             ),
             (n, _) => format!("{why}; it goes when {n} leased pages are back, each on proof"),
         });
+        let lost = self.lost_device().map(|(_, why)| {
+            format!("{why}; what was being copied then has no end that can be proven: its pages stay leased")
+        });
+        let why = match (why, lost) {
+            (Some(why), Some(lost)) => Some(format!("{why}; {lost}")),
+            (why, lost) => why.or(lost),
+        };
         PoolView {
             id: layout.name.clone(),
             kind: match layout.kind {
@@ -152,16 +180,18 @@ impl Entry {
             pages: layout.pages,
             page_bytes: layout.page_bytes,
             page_tokens: layout.page_tokens,
-            backing: match opened.pool.backing() {
-                Backing::Private => "private",
-                Backing::Memfd { .. } => "shared",
-                Backing::File => "file",
+            backing: match (opened.pool.device(), opened.pool.backing()) {
+                (Some(device), _) => device.context().identity().kind.word(),
+                (None, Backing::Private) => "private",
+                (None, Backing::Memfd { .. }) => "shared",
+                (None, Backing::File) => "file",
             }
             .to_owned(),
             path: match &opened.place {
                 Place::File { path, .. } => Some(path.display().to_string()),
-                Place::Passed { .. } | Place::Own => None,
+                Place::Passed { .. } | Place::Own | Place::Device => None,
             },
+            device: self.device(),
             created: opened.is_made_here(),
             leased_pages,
             quarantined_pages,

@@ -9,10 +9,12 @@
 //! Rules: the task itself waits for nobody. What may take long is a task of its own, which says so
 //! when it is done; how many there are is bounded by the number of pools.
 
+use super::device;
 use super::entry::{Do, Entry, Event, Stage};
 use super::memory::{self, Opened};
 use super::shape::{PoolSpec, PoolView};
 use super::{PoolsOptions, Snapshot, unknown};
+use crate::daemon::devices::Devices;
 use crate::daemon::http::Problem;
 use crate::daemon::tasks::Turns;
 use axum::http::StatusCode;
@@ -59,6 +61,7 @@ struct Opening {
 
 struct Keeper {
     node: Node,
+    devices: Devices,
     options: PoolsOptions,
     publish: watch::Sender<Arc<Snapshot>>,
     entries: Vec<Arc<Entry>>,
@@ -86,6 +89,7 @@ enum Work {
 /// Keeps the table until nobody can ask any more.
 pub(super) async fn run(
     node: Node,
+    devices: Devices,
     options: PoolsOptions,
     mut inbox: mpsc::Receiver<Ask>,
     publish: watch::Sender<Arc<Snapshot>>,
@@ -93,6 +97,7 @@ pub(super) async fn run(
 ) {
     let mut keeper = Keeper {
         node,
+        devices,
         options,
         publish,
         entries: Vec::new(),
@@ -136,6 +141,17 @@ pub(super) async fn run(
     }
 }
 
+impl Drop for Keeper {
+    /// The daemon ends, and the driver takes back what was open at the end of the process: a call of it
+    /// here could hold that up for ever.
+    fn drop(&mut self) {
+        let on_devices = |entry: &Arc<Entry>| entry.pool().device().is_some();
+        for entry in self.entries.drain(..).filter(on_devices) {
+            std::mem::forget(entry);
+        }
+    }
+}
+
 impl Keeper {
     fn asked(&mut self, ask: Ask) {
         match ask {
@@ -170,7 +186,8 @@ impl Keeper {
             let _ = reply.send(answer);
             return;
         }
-        let (node, options) = (self.node.clone(), self.options.clone());
+        let (node, devices) = (self.node.clone(), self.devices.clone());
+        let options = self.options.clone();
         let name = spec.name.clone();
         let opening = Opening {
             spec: spec.clone(),
@@ -178,17 +195,21 @@ impl Keeper {
         };
         self.opening.insert(name.clone(), opening);
         self.openings.spawn(async move {
-            let of = node.name().to_owned();
-            let opening =
-                tokio::task::spawn_blocking(move || memory::open(&spec, &of, &options)).await;
-            let opened = opening.unwrap_or_else(|_| Err(broken(&name)));
+            let opened = if spec.memory.cuda.is_some() {
+                device::open(&spec, &devices).await
+            } else {
+                let of = node.name().to_owned();
+                let opening = move || memory::open(&spec, &of, &options);
+                let opening = tokio::task::spawn_blocking(opening).await;
+                opening.unwrap_or_else(|_| Err(broken(&name)))
+            };
             let added = match opened {
                 Ok(opened) => match node.add_pool(opened.pool.clone()).await {
                     Ok(()) => Ok(opened),
                     Err(error) => {
-                        let undone = tokio::task::spawn_blocking(move || opened.undo()).await;
-                        if undone.is_err() {
-                            tracing::error!(pool = name, "what was made for it may have stayed");
+                        match opened.pool.device().cloned() {
+                            Some(device) => devices.let_go(&device, opened),
+                            None => undo(opened, &name).await,
                         }
                         Err(not_added(&error))
                     }
@@ -232,6 +253,11 @@ impl Keeper {
                     spec.name
                 ),
             )));
+        }
+        let there = self.entries.iter().filter_map(|e| e.opened().spec.as_ref());
+        let mut there = there.chain(self.opening.values().map(|opening| &opening.spec));
+        if let Some(other) = there.find(|other| device::overlap(other, spec)) {
+            return Some(Err(device::attached(&other.name)));
         }
         // Those that nobody registered count as well: the node has a limit for all of them together.
         let is_own = |pool: &Pool| {
@@ -359,6 +385,9 @@ impl Keeper {
                 // Before anybody is told that it is gone: then its memory may be registered again.
                 entry.opened().remove();
                 self.tell();
+                if let Some(device) = entry.pool().device().cloned() {
+                    self.devices.let_go(&device, entry);
+                }
                 tracing::info!(pool = name, "a pool is gone: all of its pages are back");
             }
         }
@@ -417,6 +446,14 @@ impl Keeper {
         self.publish.send_replace(Arc::new(Snapshot {
             entries: self.entries.clone(),
         }));
+    }
+}
+
+/// The node did not take it.
+async fn undo(opened: Opened, name: &str) {
+    let undone = tokio::task::spawn_blocking(move || opened.undo()).await;
+    if undone.is_err() {
+        tracing::error!(pool = name, "what was made for it may have stayed");
     }
 }
 

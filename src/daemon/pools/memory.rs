@@ -43,6 +43,8 @@ pub(super) enum Place {
     Passed { beside: PathBuf },
     /// The daemon's own, of its configuration.
     Own,
+    /// A device's, which another process allocated.
+    Device,
 }
 
 impl Opened {
@@ -103,7 +105,7 @@ impl Opened {
                 }
             }
             Place::Passed { beside: path } => remove(&beside(path)),
-            Place::Own => {}
+            Place::Own | Place::Device => {}
         }
     }
 
@@ -123,7 +125,7 @@ impl Opened {
         }
         match &self.place {
             Place::File { path, .. } | Place::Passed { beside: path } => remove(&beside(path)),
-            Place::Own => {}
+            Place::Own | Place::Device => {}
         }
     }
 }
@@ -177,13 +179,14 @@ pub(super) fn check(spec: &PoolSpec) -> Result<(), Problem> {
         )));
     }
     let m = &spec.memory;
-    match (m.create, &m.path, m.pid, m.fd) {
-        (_, Some(_), None, None) | (true, None, None, None) | (false, None, Some(_), Some(_)) => {
-            Ok(())
-        }
+    match (m.create, &m.path, m.pid, m.fd, &m.cuda) {
+        (_, Some(_), None, None, None)
+        | (true, None, None, None, None)
+        | (false, None, Some(_), Some(_), None) => Ok(()),
+        (false, None, None, None, Some(cuda)) => super::device::check(spec, cuda),
         _ => Err(bad(
-            "memory: one of {\"create\": true}, {\"path\": \"…\", \"create\": false or true} and \
-             {\"pid\": …, \"fd\": …} is wanted"
+            "memory: one of {\"create\": true}, {\"path\": \"…\", \"create\": false or true}, \
+             {\"pid\": …, \"fd\": …} and {\"cuda\": {…}} is wanted"
                 .to_owned(),
         )),
     }
@@ -269,7 +272,7 @@ fn passed_memory(
     Ok((pool, Place::Passed { beside }))
 }
 
-fn process(pid: u32, what: &str) -> Result<Arc<OtherProcess>, Problem> {
+pub(super) fn process(pid: u32, what: &str) -> Result<Arc<OtherProcess>, Problem> {
     match OtherProcess::open(pid) {
         Ok(process) => Ok(Arc::new(process)),
         Err(e) => Err(bad(format!(
@@ -328,7 +331,7 @@ fn in_folder(path: &Path, folder: &Path) -> Result<PathBuf, Problem> {
     Ok(real.join(name))
 }
 
-fn bad(detail: String) -> Problem {
+pub(super) fn bad(detail: String) -> Problem {
     Problem::new(
         StatusCode::UNPROCESSABLE_ENTITY,
         "bad-pool",

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   POST /v1/pools ─▶ Keeper ─▶ memory (a file, made or given; a passed descriptor) ─▶ Node::add_pool
+//!                            └─▶ device (a CUDA IPC handle, opened by Devices)      ─▶
 //!   DELETE, owner died ─▶ Keeper: no new leases ─▶ every lease is back ─▶ gone
 //!                            └──▶ Snapshot: what everybody else reads, and leases from
 //! ```
@@ -12,6 +13,7 @@
 //! - The table has one owner, its task. Others have the last snapshot of it, and never wait to read it.
 //! - What is made from a request is checked before anything is opened, and opened before it is listed.
 
+mod device;
 mod entry;
 mod keeper;
 mod memory;
@@ -21,6 +23,7 @@ mod shape;
 pub(crate) use routes::routes;
 pub(crate) use shape::{PoolSpec, PoolView};
 
+use super::devices::{self, Devices};
 use super::http::Problem;
 use super::tasks::{Tasks, Without};
 use axum::http::StatusCode;
@@ -70,15 +73,20 @@ struct Snapshot {
 
 impl Pools {
     /// Starts the task.
-    pub(crate) fn start(node: Node, tasks: &Tasks) -> Pools {
-        Pools::start_with(node, PoolsOptions::default(), tasks)
+    pub(crate) fn start(node: Node, devices: Devices, tasks: &Tasks) -> Pools {
+        Pools::start_with(node, devices, PoolsOptions::default(), tasks)
     }
 
     /// As [`Pools::start`], set up.
-    pub(crate) fn start_with(node: Node, options: PoolsOptions, tasks: &Tasks) -> Pools {
+    pub(crate) fn start_with(
+        node: Node,
+        devices: Devices,
+        options: PoolsOptions,
+        tasks: &Tasks,
+    ) -> Pools {
         let (asks, inbox) = mpsc::channel(ASKS);
         let (publish, snapshot) = watch::channel(Arc::default());
-        let keeper = |turns| keeper::run(node, options, inbox, publish, turns);
+        let keeper = |turns| keeper::run(node, devices, options, inbox, publish, turns);
         tasks.spawn_in_turns(KEEPER, Without::NotAlive, keeper);
         Pools { asks, snapshot }
     }
@@ -86,6 +94,9 @@ impl Pools {
     /// The pool of this name, to lease pages of, if it takes new leases; says what is wrong otherwise.
     pub(crate) fn find(&self, name: &str) -> Result<Pool, Problem> {
         let entry = self.entry(name).ok_or_else(|| unknown(name))?;
+        if let Some((ordinal, why)) = entry.lost_device() {
+            return Err(devices::lost(ordinal, &why));
+        }
         match entry.refuses() {
             None => Ok(entry.pool().clone()),
             Some(why) => Err(Problem::new(

@@ -51,7 +51,7 @@ async fn list(State(app): State<App>) -> Answer<PoolList> {
     (status = 200, description = "It was registered by the same request before", body = PoolView),
     (status = 409, description = "There is a pool of this name, or the memory is one already", body = Problem, content_type = "application/problem+json"),
     (status = 422, description = "The pool cannot be like this", body = Problem, content_type = "application/problem+json"),
-    (status = 503, description = "`limit-reached`, naming the limit; `no-room`: there is not as much memory; `stopping`", body = Problem, content_type = "application/problem+json"),
+    (status = 503, description = "`limit-reached`, naming the limit; `no-room`: there is not as much memory; `device-unavailable`, with why: no driver, a broken or hanging one, no such device; `device-lost`; `stopping`", body = Problem, content_type = "application/problem+json"),
 ))]
 async fn register(
     State(app): State<App>,

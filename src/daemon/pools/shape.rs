@@ -31,7 +31,7 @@ pub(crate) struct PoolSpec {
     pub(crate) owner: Option<Owner>,
 }
 
-/// Where a pool's memory is: one of the three.
+/// Where a pool's memory is: one of the four.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MemorySpec {
@@ -46,6 +46,36 @@ pub(crate) struct MemorySpec {
     pub(crate) pid: Option<u32>,
     /// The number of that descriptor there.
     pub(crate) fd: Option<u32>,
+    /// Memory of a CUDA device that another process has allocated: `owner` says which, since the memory
+    /// goes with it.
+    pub(crate) cuda: Option<CudaMemory>,
+}
+
+/// Memory of a CUDA device, by its IPC handle.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CudaMemory {
+    /// The device, of those that `devices.ordinals` of the configuration names.
+    pub(crate) device: DeviceName,
+    /// CUDA's handle of the allocation (`cuIpcGetMemHandle`, 64 bytes) as hexadecimal digits.
+    #[schema(min_length = 128, max_length = 128, pattern = "^[0-9a-fA-F]{128}$")]
+    pub(crate) handle: String,
+    /// Where in the allocation the pool begins, in bytes.
+    #[serde(default)]
+    pub(crate) offset: u64,
+    /// Bytes from there on that are the pool's; as many as its layout takes, at least.
+    pub(crate) bytes: u64,
+}
+
+/// A device: its number, as the daemon counts those that it sees, or its UUID, which is the same in every
+/// process (`GPU-…`).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub(crate) enum DeviceName {
+    /// Its number.
+    Ordinal(u32),
+    /// Its UUID.
+    Uuid(String),
 }
 
 /// The process that owns a pool.
@@ -116,10 +146,12 @@ pub(crate) struct PoolView {
     pub(crate) page_bytes: u64,
     /// Tokens that a page holds.
     pub(crate) page_tokens: u32,
-    /// `private` (of the daemon alone), `shared` (a memfd) or `file`.
+    /// `private` (of the daemon alone), `shared` (a memfd), `file`, or `cuda` (a device's).
     pub(crate) backing: String,
     /// The file, if it is one.
     pub(crate) path: Option<String>,
+    /// The device that it is on, if it is on one.
+    pub(crate) device: Option<DeviceView>,
     /// Whether the daemon made the file, and removes it when the pool is retired.
     pub(crate) created: bool,
     /// Pages that are leased; one that n rooms read counts n times.
@@ -134,6 +166,19 @@ pub(crate) struct PoolView {
     pub(crate) why: Option<String>,
     /// Rooms that were aborted because of that.
     pub(crate) rooms_aborted: usize,
+}
+
+/// The device of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct DeviceView {
+    /// Its number, as the daemon counts those that it sees.
+    pub(crate) ordinal: u32,
+    /// Its UUID.
+    pub(crate) uuid: String,
+    /// Its model.
+    pub(crate) name: String,
+    /// Why it is lost: then nothing of the pool can be read or written any more.
+    pub(crate) lost: Option<String>,
 }
 
 /// How far a pool is.

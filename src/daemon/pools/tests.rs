@@ -30,7 +30,7 @@ impl Setup {
             folder: folder.clone(),
             most,
         };
-        let pools = Pools::start_with(node.clone(), options, &Tasks::new());
+        let pools = Pools::start_with(node.clone(), no_devices(), options, &Tasks::new());
         Setup {
             folder,
             node,
@@ -61,6 +61,10 @@ impl Setup {
         };
         within(look).await
     }
+}
+
+fn no_devices() -> Devices {
+    Devices::new(&crate::daemon::config::DeviceSettings::default())
 }
 
 impl Drop for Setup {

@@ -189,6 +189,7 @@ async fn one(app: &App, operation: Other) -> BatchResult {
                 layers,
                 pool,
                 pages,
+                ready,
             } = operation;
             let chunk = PushChunk {
                 attempt,
@@ -196,6 +197,7 @@ async fn one(app: &App, operation: Other) -> BatchResult {
                 layers,
                 pool,
                 pages,
+                ready,
             };
             let pushed = routes::push(app, id.0, chunk).await;
             result(pushed.map(|(status, chunk)| (status, ChunkTaken { chunk })))

@@ -206,6 +206,7 @@ mod tests {
             layers,
             pool: "kv".into(),
             pages: pages.to_vec(),
+            ready: None,
         };
         Checked::new(chunk, &layout()).map_err(|p| p.detail)
     }

@@ -22,6 +22,7 @@ use crate::daemon::http::Problem;
 use crate::daemon::pools::Pools;
 use crate::daemon::status::StatusPage;
 use crate::daemon::tasks::Turns;
+use kvroom::device::Ready;
 use kvroom::{Chunk, FinishProblem, LeaseError, Node, Outcome, Pool, RoomKey, SendRoom};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -57,6 +58,12 @@ pub(super) struct Starting {
     pub(super) reply: Reply<(bool, Seen)>,
 }
 
+/// Where a chunk's pages are, and after which event.
+pub(super) struct Pushed {
+    pub(super) pool: Pool,
+    pub(super) ready: Option<Arc<Ready>>,
+}
+
 /// What the keeper can be asked.
 pub(super) enum Ask {
     /// Start rooms together.
@@ -66,7 +73,7 @@ pub(super) enum Ask {
     /// End a room.
     Abort(Which, String, Reply<Seen>),
     /// Push a chunk of a pool. The answer says whether it is new.
-    Push(Which, PushChunk, Pool, Reply<(bool, ChunkView)>),
+    Push(Which, PushChunk, Pushed, Reply<(bool, ChunkView)>),
     /// No chunk follows. The answer says whether that is new.
     Finish(Which, FinishRoom, Option<Pool>, Reply<(bool, Seen)>),
     /// Show many rooms.
@@ -210,8 +217,8 @@ impl Keeper {
                 }
                 let _ = reply.send(self.seen(seq));
             }
-            Ask::Push(_, chunk, pool, reply) => {
-                let _ = reply.send(self.push(seq, chunk, &pool));
+            Ask::Push(_, chunk, pages, reply) => {
+                let _ = reply.send(self.push(seq, chunk, pages));
             }
             Ask::Finish(_, finish, pool, reply) => {
                 let _ = reply.send(self.finish(seq, finish, pool));
@@ -292,7 +299,7 @@ impl Keeper {
         &mut self,
         seq: u64,
         chunk: PushChunk,
-        pool: &Pool,
+        Pushed { pool, ready }: Pushed,
     ) -> Result<(bool, ChunkView), Problem> {
         let checked = Checked::new(chunk, pool.layout())?;
         let record = self.table.get(seq).ok_or_else(forgotten)?;
@@ -316,8 +323,13 @@ impl Keeper {
         let lease = pool.lease_read(&checked.pages);
         let lease = lease.map_err(|e| self.not_leased(&checked.pool, &e))?;
         let chunk = Chunk::tokens(checked.tokens.clone()).layers(checked.layers.clone());
+        let chunk = chunk.pages(lease);
+        let chunk = match ready {
+            Some(ready) => chunk.ready(ready),
+            None => chunk,
+        };
         let pushed = slot
-            .push(chunk.pages(lease))
+            .push(chunk)
             .map_err(|e| problems::over(&e.to_string(), &e.reason))?;
         if let Some(record) = self.table.get_mut(seq) {
             record.pages = record.pages.saturating_add(checked.pages.len() as u64);

@@ -29,9 +29,11 @@ use super::http::{BEGINNING, Problem, QUESTION, Routes, answered};
 use super::pools::Pools;
 use super::status::StatusPage;
 use super::tasks::{Tasks, Without};
-use keeper::{Ask, Keeper, Reply, Seen, Starting};
+use keeper::{Ask, Keeper, Pushed, Reply, Seen, Starting};
 use kvroom::Node;
+use kvroom::device::Ready;
 use request::{FinishRoom, PushChunk, StartRoom};
+use std::sync::Arc;
 use std::time::Instant;
 use table::{Filter, Which};
 use tokio::sync::oneshot::error::TryRecvError;
@@ -136,8 +138,11 @@ impl Rooms {
         which: Which,
         chunk: PushChunk,
         pool: kvroom::Pool,
+        ready: Option<Arc<Ready>>,
     ) -> Result<(bool, ChunkView), Problem> {
-        self.ask(|reply| Ask::Push(which, chunk, pool, reply)).await
+        let pages = Pushed { pool, ready };
+        self.ask(|reply| Ask::Push(which, chunk, pages, reply))
+            .await
     }
 
     async fn finish(

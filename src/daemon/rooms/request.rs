@@ -181,6 +181,12 @@ pub(crate) struct PushChunk {
     /// One page for every page of tokens, in order.
     #[schema(min_items = 1)]
     pub(crate) pages: Vec<u32>,
+    /// Of pages on a device: CUDA's IPC handle of the event (`cuIpcGetEventHandle`, 64 bytes) after which
+    /// their bytes are there, as hexadecimal digits. Recorded before this request; nothing is read before
+    /// it has fired.
+    #[serde(default)]
+    #[schema(min_length = 128, max_length = 128, pattern = "^[0-9a-fA-F]{128}$")]
+    pub(crate) ready: Option<String>,
 }
 
 /// No chunk follows.
@@ -262,6 +268,10 @@ pub(crate) struct ChunkOperation {
     /// One page for every page of tokens, in order.
     #[schema(min_items = 1)]
     pub(crate) pages: Vec<u32>,
+    /// The event after which their bytes are there, as in `POST /v1/rooms/{id}/chunks`.
+    #[serde(default)]
+    #[schema(min_length = 128, max_length = 128, pattern = "^[0-9a-fA-F]{128}$")]
+    pub(crate) ready: Option<String>,
 }
 
 /// The end of a room's chunks.

@@ -9,13 +9,16 @@ use super::view::{
 };
 use super::{problems, wait};
 use crate::daemon::App;
+use crate::daemon::devices::bytes_of;
 use crate::daemon::health::CANARY;
 use crate::daemon::http::{Id, Json, Path, Problem, QUESTION, Query, Routes, answered, duration};
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
-use kvroom::RoomId;
+use kvroom::device::Ready;
+use kvroom::{Pool, RoomId};
 use serde::Deserialize;
+use std::sync::Arc;
 use std::time::Duration;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -397,8 +400,35 @@ pub(super) async fn push(
 ) -> Result<(StatusCode, ChunkView), Problem> {
     let pool = problems::pool(app.pools(), &chunk.pool)?;
     let which = wait::which(id, chunk.attempt, None);
-    let (new, chunk) = app.rooms().push(sending(which), chunk, pool).await?;
+    let ready = match &chunk.ready {
+        Some(digits) => Some(event(app, &pool, digits).await?),
+        None => None,
+    };
+    let kept = pool.device().cloned().zip(ready.clone());
+    let pushed = app.rooms().push(sending(which), chunk, pool, ready).await;
+    if let Some((device, event)) = kept {
+        app.devices().let_go(&device, event);
+    }
+    let (new, chunk) = pushed?;
     Ok((accepted(new), chunk))
+}
+
+/// The event after which the pages of a chunk are ready.
+async fn event(app: &App, pool: &Pool, digits: &str) -> Result<Arc<Ready>, Problem> {
+    let name = &pool.layout().name;
+    let Some(device) = pool.device() else {
+        return Err(Problem::unusable(format!(
+            "ready: pool {name:?} is on no device, so no event of one says when its pages are ready: push the \
+             chunk when they are"
+        )));
+    };
+    let Some(bytes) = bytes_of(digits) else {
+        let given = digits.len();
+        return Err(Problem::unusable(format!(
+            "ready: 128 hexadecimal digits are wanted, and {given} bytes were given"
+        )));
+    };
+    app.devices().event(device, bytes).await
 }
 
 /// Finishes a room.

@@ -1,6 +1,8 @@
 //! What a lane queues with, and a piece while it is queued.
 
 use super::Waker;
+use super::kernels::{Alike, Kernels, table_at, table_bytes};
+use super::net::Landing;
 use crate::copy::device::{
     Context, Copy, DeviceError, Held, InFlight, Queue, QueueError, Ready, Slot, Staging, Stream,
 };
@@ -23,7 +25,10 @@ pub(super) struct Streams {
 pub(super) struct Hands {
     context: Context,
     staging: Staging,
+    /// For what goes over a network.
+    outgoing: Staging,
     streams: Streams,
+    kernels: Option<Kernels>,
     /// Streams of devices that pieces of this one go to, by way of a slot.
     far: Vec<(Context, Stream)>,
     next: usize,
@@ -52,6 +57,8 @@ pub(super) struct Holds {
     pub(super) runs: Vec<Piece>,
     pub(super) section: u16,
     pub(super) cursor: Cell<usize>,
+    /// A kernel copies it; then its tables are in the slot, behind the data.
+    pub(super) alike: Option<Alike>,
 }
 
 /// Which stream.
@@ -65,11 +72,19 @@ pub(super) enum When {
 }
 
 impl Hands {
-    pub(super) fn new(context: Context, staging: Staging, streams: Streams, waker: Waker) -> Self {
+    pub(super) fn new(
+        context: Context,
+        staging: Staging,
+        outgoing: Staging,
+        streams: Streams,
+        waker: Waker,
+    ) -> Self {
         Hands {
             context,
             staging,
+            outgoing,
             streams,
+            kernels: None,
             far: Vec::new(),
             next: 0,
             waker,
@@ -86,7 +101,7 @@ impl Hands {
 
     /// Bytes of the largest piece.
     pub(super) fn slot_bytes(&self) -> u64 {
-        self.staging.slot_bytes()
+        self.staging.slot_bytes() - table_bytes(super::job::RUNS)
     }
 
     /// Pieces that are queued at a time.
@@ -96,6 +111,45 @@ impl Hands {
 
     pub(super) fn slot(&self) -> Option<Slot> {
         self.staging.take()
+    }
+
+    /// One for what goes over a network.
+    pub(super) fn outgoing_slot(&self) -> Option<Slot> {
+        self.outgoing.take()
+    }
+
+    /// Whether there is one of those.
+    pub(super) fn has_outgoing(&self) -> bool {
+        self.outgoing.free() > 0
+    }
+
+    /// Queues the copy of a frame from its slot into its pages.
+    #[allow(clippy::result_large_err)] // It hands things back.
+    pub(super) fn queue_landing(
+        &mut self,
+        landing: Landing,
+    ) -> Result<InFlight<Landing>, QueueError<Landing>> {
+        self.next = self.next.wrapping_add(1);
+        let list = &self.streams.writes;
+        let stream = &list[self.next % list.len()];
+        let waker = self.waker.clone();
+        stream.queue(landing, move |landing, q| {
+            land(landing, q)?;
+            let _ = q.call(move || waker.wake());
+            Ok(())
+        })
+    }
+
+    /// Has many small runs copied by kernels from now on, if they can be had.
+    pub(super) fn load_kernels(&mut self) -> Result<(), DeviceError> {
+        self.kernels = Some(Kernels::load(&self.context)?);
+        Ok(())
+    }
+
+    /// Whether a kernel is to copy these runs.
+    pub(super) fn alike(&self, runs: &[Piece], to_pages: bool) -> Option<Alike> {
+        self.kernels.as_ref()?;
+        Alike::of(runs, to_pages)
     }
 
     /// Whether the device can be made to reach memory of another one.
@@ -126,12 +180,12 @@ impl Hands {
             When::Now => None,
             When::After(ready, _) | When::Fired(ready) => Some(Arc::clone(ready)),
         };
-        let waker = self.waker.clone();
+        let (waker, kernels) = (self.waker.clone(), self.kernels.clone());
         stream.queue(holds, move |holds, q| {
             if let Some(ready) = &ready {
                 q.after(ready)?;
             }
-            copy(way, holds, q)?;
+            copy(way, holds, q, kernels.as_ref())?;
             // Without it the lane looks by itself, later.
             let _ = q.call(move || waker.wake());
             Ok(())
@@ -185,7 +239,12 @@ impl Hands {
     }
 }
 
-fn copy<'q>(way: Way, holds: &'q mut Holds, q: &mut Queue<'q>) -> Result<(), DeviceError> {
+fn copy<'q>(
+    way: Way,
+    holds: &'q mut Holds,
+    q: &mut Queue<'q>,
+    kernels: Option<&Kernels>,
+) -> Result<(), DeviceError> {
     let Holds {
         stay,
         part,
@@ -193,9 +252,50 @@ fn copy<'q>(way: Way, holds: &'q mut Holds, q: &mut Queue<'q>) -> Result<(), Dev
         runs,
         section,
         cursor,
+        alike,
     } = holds;
     let (part, stay): (&'q Ticket, Option<&'q Staying>) = (part, stay.as_ref());
     let total: u64 = runs.iter().map(|run| run.bytes).sum();
+    // Each run by itself, whoever copies it: it lies in pages that are lent.
+    let mut from = Vec::with_capacity(runs.len());
+    let mut to = Vec::with_capacity(runs.len());
+    if way != Way::In {
+        for run in &*runs {
+            from.push(part.device_source(run.src, run.bytes).map_err(unlent)?);
+        }
+    }
+    if way != Way::Out {
+        let stay = stay.ok_or_else(|| bug("not inside"))?;
+        for run in &*runs {
+            let range = stay.device_target(*section, run.dst, run.bytes, cursor);
+            to.push(range.map_err(unlent)?);
+        }
+    }
+    // Where the pools begin, by any run of them; and where the slot does.
+    let first = runs.first().ok_or_else(|| bug("no runs"))?;
+    let pages = |at: u64, offset: u64, end: u64| (at.wrapping_sub(offset), end);
+    let ends = |of: fn(&Piece) -> u64| runs.iter().map(|r| of(r) + r.bytes).max().unwrap_or(0);
+    let source = from
+        .first()
+        .map(|s| pages(s.address(), first.src, ends(|r| r.src)));
+    let target = to
+        .first()
+        .map(|t| pages(t.address(), first.dst, ends(|r| r.dst)));
+    let tables = 2 * 4 * runs.len() as u64;
+    if let (Some(kernels), Some(alike), Some(slot)) = (kernels, *alike, slot.as_mut()) {
+        let all = slot.target(0..table_at(total) + tables)?;
+        let (data, table) = (all.address(), all.address() + table_at(total));
+        let places = table + 4 * runs.len() as u64;
+        let many = (alike, &**runs);
+        return match (way, source, target) {
+            (Way::Out, Some(source), _) => kernels.gather(q, many, source, (data, total), table),
+            (Way::In, _, Some(target)) => kernels.scatter(q, many, (data, total), target, places),
+            (Way::Direct, Some(source), Some(target)) => {
+                kernels.reslice(q, many, source, target, (table, places))
+            }
+            _ => Err(bug("no ends")),
+        };
+    }
     let mut copies = Vec::with_capacity(runs.len());
     let mut at = 0;
     match way {
@@ -204,11 +304,10 @@ fn copy<'q>(way: Way, holds: &'q mut Holds, q: &mut Queue<'q>) -> Result<(), Dev
                 .as_mut()
                 .ok_or_else(|| bug("no slot"))?
                 .target(0..total)?;
-            for run in &*runs {
-                let from = part.device_source(run.src, run.bytes).map_err(unlent)?;
-                let to = all.part(at..at + run.bytes)?;
+            for from in from {
+                let to = all.part(at..at + from.bytes())?;
+                at += from.bytes();
                 copies.push(Copy { to, from });
-                at += run.bytes;
             }
         }
         Way::In => {
@@ -216,26 +315,39 @@ fn copy<'q>(way: Way, holds: &'q mut Holds, q: &mut Queue<'q>) -> Result<(), Dev
                 .as_ref()
                 .ok_or_else(|| bug("no slot"))?
                 .source(0..total)?;
-            let stay = stay.ok_or_else(|| bug("not inside"))?;
-            for run in &*runs {
-                let to = stay
-                    .device_target(*section, run.dst, run.bytes, cursor)
-                    .map_err(unlent)?;
-                let from = all.part(at..at + run.bytes)?;
+            for to in to {
+                let from = all.part(at..at + to.bytes())?;
+                at += to.bytes();
                 copies.push(Copy { to, from });
-                at += run.bytes;
             }
         }
         Way::Direct => {
-            let stay = stay.ok_or_else(|| bug("not inside"))?;
-            for run in &*runs {
-                let from = part.device_source(run.src, run.bytes).map_err(unlent)?;
-                let to = stay
-                    .device_target(*section, run.dst, run.bytes, cursor)
-                    .map_err(unlent)?;
-                copies.push(Copy { to, from });
-            }
+            let pairs = from.into_iter().zip(to);
+            copies.extend(pairs.map(|(from, to)| Copy { to, from }));
         }
+    }
+    q.copies(&copies)
+}
+
+fn land<'q>(landing: &'q mut Landing, q: &mut Queue<'q>) -> Result<(), DeviceError> {
+    let landing: &'q Landing = landing;
+    let (delivery, ranges) = (&landing.delivery, &landing.ranges);
+    let total: u64 = ranges.iter().map(|range| range.bytes).sum();
+    let slot = landing.slot.slot().ok_or_else(|| bug("no slot"))?;
+    let all = slot.source(0..total)?;
+    let mut copies = Vec::with_capacity(ranges.len());
+    let mut at = 0;
+    for range in ranges {
+        let (offset, bytes) = (range.offset, range.bytes);
+        let to = delivery
+            .stay()
+            .device_target(delivery.section(), offset, bytes, &landing.cursor);
+        let from = all.part(at..at + bytes)?;
+        copies.push(Copy {
+            to: to.map_err(unlent)?,
+            from,
+        });
+        at += bytes;
     }
     q.copies(&copies)
 }
@@ -248,6 +360,7 @@ fn across<'q>(holds: &'q mut Holds, q: &mut Queue<'q>, far: &Stream) -> Result<(
         runs,
         section,
         cursor,
+        ..
     } = holds;
     let (part, stay): (&'q Ticket, Option<&'q Staying>) = (part, stay.as_ref());
     let stay = stay.ok_or_else(|| bug("not inside"))?;
@@ -286,7 +399,7 @@ fn unlent(error: CopyError) -> DeviceError {
     }
 }
 
-fn bug(what: &str) -> DeviceError {
+pub(super) fn bug(what: &str) -> DeviceError {
     DeviceError::BadArgument {
         call: "plan",
         why: what.to_owned(),

@@ -1,13 +1,18 @@
 //! A job of a device's lane: what it still has to queue, and what became of what it queued.
 
-use super::Device;
+use super::cut::{self, Cut};
 use super::hands::{Hands, Holds, Way as Path, When};
+use super::kernels::table_at;
+use super::net::Staged;
+use super::{Device, Waker};
 use crate::copy::device::{DeviceError, Held, InFlight, Ready};
 use crate::copy::job::{Place, SourceSum};
 use crate::copy::pieces::Pieces;
-use crate::copy::schedule::Work;
+use crate::copy::schedule::{Class, Work};
 use crate::fabric::shm::Way;
+use crate::fabric::tcp::{NewJob, TcpRoute};
 use crate::fabric::{Fabric, Fact};
+use crate::ids::ClaimNo;
 use crate::memory::Ticket;
 use crate::runtime::meter::Meter;
 use kvroom_kernels::layout::PoolLayout;
@@ -17,18 +22,39 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Runs of one piece: what one call of the driver is given.
-const RUNS: usize = 512;
-
-/// Landed bytes between two reports of progress.
-const TELL_EVERY: u64 = 8 << 20;
+pub(super) const RUNS: usize = 512;
 
 /// Bytes of a source that are summed in one turn.
 const SUM_STRETCH: u64 = 1 << 20;
 
+/// By which way a device's bytes go.
+pub(crate) enum Route {
+    /// Into pages that this process reaches.
+    Pages(Way),
+    /// Over a network.
+    Tcp(TcpRoute, TcpEnds),
+}
+
+/// What a network job needs besides its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TcpEnds {
+    pub(crate) class: Class,
+    pub(crate) claim: ClaimNo,
+    pub(crate) gate: u32,
+    pub(crate) lane: Option<u16>,
+}
+
+/// What a job has still to queue.
+enum Rest {
+    New,
+    Pieces(Pieces),
+    Parts(Cut),
+}
+
 /// On its way to a lane. The lane makes a [`Job`] of it.
 pub(crate) struct DeviceJob {
     pub(crate) ticket: Ticket,
-    pub(crate) route: Way,
+    pub(crate) route: Route,
     pub(crate) layout: Arc<PoolLayout>,
     pub(crate) place: Place,
     /// The device of the destination, if it is on one.
@@ -40,6 +66,11 @@ pub(crate) struct DeviceJob {
 }
 
 impl DeviceJob {
+    /// Whether its bytes go over a network.
+    pub(super) fn is_for_network(&self) -> bool {
+        matches!(self.route, Route::Tcp(..))
+    }
+
     /// The lane does not take it.
     pub(crate) fn refuse(mut self, why: &str) {
         self.ticket.errored(why);
@@ -49,19 +80,21 @@ impl DeviceJob {
 /// See the module.
 pub(super) struct Job {
     pub(super) new: DeviceJob,
-    plan: Option<Pieces>,
+    rest: Rest,
+    /// Bytes in all, and of them those that were queued.
     bytes: u64,
+    queued_bytes: u64,
     sum: Option<SourceSum>,
     no_more: bool,
-    fate: Rc<Fate>,
+    pub(super) fate: Rc<Fate>,
 }
 
 /// What a job shares with its pieces that are queued.
 #[derive(Default)]
 pub(super) struct Fate {
     pub(super) queued: Cell<usize>,
+    /// Bytes that have landed, or are on their way over a network.
     landed: Cell<u64>,
-    told: Cell<u64>,
     failed: RefCell<Option<Failure>>,
 }
 
@@ -76,15 +109,34 @@ pub(super) enum Failure {
 /// A piece that is queued.
 pub(super) struct Flying {
     flight: InFlight<Holds>,
-    rest: Rest,
+    rest: Kept,
+}
+
+/// Where a piece goes on from its slot.
+enum Onward {
+    /// It is in the pages.
+    There,
+    /// To pages, by the CPU.
+    Pages(Way),
+    /// Over a network, as this part of its job.
+    Tcp(Box<(TcpRoute, TcpEnds, Part)>),
+}
+
+/// What a part of a job needs to be sent.
+struct Part {
+    place: Place,
+    layout: Arc<PoolLayout>,
+    checksum: bool,
+    waker: Waker,
 }
 
 /// What the lane keeps with a piece.
-pub(super) struct Rest {
+pub(super) struct Kept {
     fate: Rc<Fate>,
     bytes: u64,
-    /// Where the lane copies on to.
-    route: Option<Way>,
+    /// A kernel copies it.
+    pub(super) launched: bool,
+    onward: Onward,
     meter: Option<Arc<Meter>>,
     /// Part of it could not be queued: it is only waited for.
     doomed: bool,
@@ -140,8 +192,10 @@ impl Job {
     pub(super) fn new(new: DeviceJob) -> Self {
         Job {
             bytes: new.place.bytes(&new.layout),
-            plan: None,
-            sum: new.checksum.then(SourceSum::new),
+            rest: Rest::New,
+            queued_bytes: 0,
+            // What goes over a network is summed part by part.
+            sum: (new.checksum && !new.is_for_network()).then(SourceSum::new),
             no_more: false,
             fate: Rc::default(),
             new,
@@ -169,8 +223,8 @@ impl Job {
     ) -> (Stepped, Option<Flying>) {
         match self.try_step(budget, when, hands) {
             Ok((bytes, flying)) => {
-                let left = self.plan.as_ref().map_or(0, Pieces::remaining_bytes);
-                let over = left == 0 || self.fate.is_failed();
+                self.queued_bytes += bytes;
+                let over = self.queued_bytes >= self.bytes || bytes == 0 || self.fate.is_failed();
                 (Stepped { bytes, over }, flying)
             }
             Err(failure) => {
@@ -195,33 +249,51 @@ impl Job {
             return Err(DeviceError::Lost(sticky.clone()).into());
         }
         let (layout, place) = (&self.new.layout, &self.new.place);
-        let plan = match &mut self.plan {
-            Some(plan) => plan,
-            none => none.insert(match &self.new.route {
-                Way::Local(route) => route.plan(layout, place)?,
-                Way::Shm(claim) => claim.plan(layout, place)?,
-            }),
-        };
-        let budget = budget.clamp(1, hands.slot_bytes());
+        if let Rest::New = self.rest {
+            self.rest = match &self.new.route {
+                Route::Pages(Way::Local(route)) => Rest::Pieces(route.plan(layout, place)?),
+                Route::Pages(Way::Shm(claim)) => Rest::Pieces(claim.plan(layout, place)?),
+                Route::Tcp(..) => {
+                    let (place, layout) = (place.clone(), Arc::clone(layout));
+                    Rest::Parts(Cut::new(place, layout, hands.slot_bytes(), RUNS))
+                }
+            };
+        }
         let mut runs = Vec::new();
-        let mut bytes = 0;
-        while bytes < budget
-            && runs.len() < RUNS
-            && let Some(run) = plan.next_piece(budget - bytes)
-        {
-            bytes += run.bytes;
-            runs.push(run);
+        let mut part = None;
+        match &mut self.rest {
+            Rest::New => {}
+            Rest::Pieces(plan) => {
+                let budget = budget.clamp(1, hands.slot_bytes());
+                let mut bytes = 0;
+                while bytes < budget
+                    && runs.len() < RUNS
+                    && let Some(run) = plan.next_piece(budget - bytes)
+                {
+                    bytes += run.bytes;
+                    runs.push(run);
+                }
+            }
+            Rest::Parts(cut) => {
+                if let Some(next) = cut.next().map_err(Failure::Errored)? {
+                    runs = cut::runs(&next, layout).map_err(Failure::Errored)?;
+                    part = Some(next);
+                }
+            }
         }
         if runs.is_empty() {
             return Ok((0, None));
         }
-        self.queue(runs, bytes, when, hands).map(|f| (bytes, f))
+        let bytes = runs.iter().map(|run| run.bytes).sum();
+        self.queue(runs, bytes, part, when, hands)
+            .map(|flying| (bytes, flying))
     }
 
     fn queue(
         &mut self,
         runs: Vec<Piece>,
         bytes: u64,
+        part: Option<Place>,
         when: &When,
         hands: &mut Hands,
     ) -> Result<Option<Flying>, Failure> {
@@ -233,8 +305,13 @@ impl Job {
             (Some(to), true) if hands.reaches(to.context()) => (Path::Direct, None),
             (Some(to), true) => (Path::Direct, Some(to.context().clone())),
         };
+        let alike = match across {
+            None => hands.alike(&runs, path != Path::Out),
+            Some(_) => None,
+        };
         let mut slot = match path {
-            Path::Direct if across.is_none() => None,
+            Path::Direct if across.is_none() && alike.is_none() => None,
+            _ if part.is_some() => Some(hands.outgoing_slot().ok_or_else(no_slot)?),
             _ => Some(hands.slot().ok_or_else(no_slot)?),
         };
         if path == Path::In
@@ -250,11 +327,17 @@ impl Job {
                 at += run.bytes;
             }
         }
+        if let (Some(alike), Some(slot)) = (alike, &mut slot) {
+            let tables = alike.tables(&runs);
+            let at = table_at(bytes);
+            let range = at..at + tables.len() as u64;
+            slot.write(range, |into| into.copy_from_slice(&tables))?;
+        }
         // Before anything is queued, and until its event has fired.
         let stay = match (path, &new.route) {
             (Path::Out, _) => None,
-            (_, Way::Local(route)) => Some(route.stay()?),
-            (_, Way::Shm(_)) => {
+            (_, Route::Pages(Way::Local(route))) => Some(route.stay()?),
+            (_, Route::Pages(Way::Shm(_)) | Route::Tcp(..)) => {
                 let text = "no device of this process writes another process's pool";
                 return Err(Failure::Errored(text.into()));
             }
@@ -266,6 +349,7 @@ impl Job {
             runs,
             section: new.place.section,
             cursor: Cell::new(0),
+            alike,
         };
         let queued = match &across {
             Some(to) => hands.queue_across(to, when, holds),
@@ -283,10 +367,24 @@ impl Job {
             }
         };
         self.fate.queued.set(self.fate.queued.get() + 1);
-        let rest = Rest {
+        let onward = match (&self.new.route, part) {
+            (Route::Tcp(route, ends), Some(place)) => {
+                let part = Part {
+                    place,
+                    layout: Arc::clone(&self.new.layout),
+                    checksum: self.new.checksum,
+                    waker: hands.waker().clone(),
+                };
+                Onward::Tcp(Box::new((route.clone(), *ends, part)))
+            }
+            (Route::Pages(way), _) if path == Path::Out => Onward::Pages(way.clone()),
+            _ => Onward::There,
+        };
+        let rest = Kept {
             fate: Rc::clone(&self.fate),
             bytes,
-            route: (path == Path::Out).then(|| self.new.route.clone()),
+            launched: alike.is_some(),
+            onward,
             meter: self.new.meter.clone(),
             doomed,
         };
@@ -356,11 +454,7 @@ impl Job {
 
 impl Work for Job {
     fn remaining(&self) -> u64 {
-        let left = self
-            .plan
-            .as_ref()
-            .map_or(self.bytes, Pieces::remaining_bytes);
-        left.max(1)
+        self.bytes.saturating_sub(self.queued_bytes).max(1)
     }
 
     fn is_cancelled(&self) -> bool {
@@ -369,12 +463,12 @@ impl Work for Job {
 }
 
 impl Flying {
-    pub(super) fn into_parts(self) -> (InFlight<Holds>, Rest) {
+    pub(super) fn into_parts(self) -> (InFlight<Holds>, Kept) {
         (self.flight, self.rest)
     }
 }
 
-impl Rest {
+impl Kept {
     pub(super) fn with(self, flight: InFlight<Holds>) -> Flying {
         Flying { flight, rest: self }
     }
@@ -392,14 +486,20 @@ impl Rest {
         if self.doomed {
             return 0;
         }
-        let placed = match (&self.route, &holds.stay) {
-            (Some(route), _) => place(route, &holds),
-            (None, Some(stay)) => {
-                stay.target()
-                    .count_pieces(holds.runs.len() as u64, self.bytes);
-                Ok(Fabric::Local)
+        let placed = match &self.onward {
+            Onward::Tcp(sent) => {
+                let (route, ends, part) = &**sent;
+                return self.send(route, *ends, part, holds);
             }
-            (None, None) => Err(Fact::Errored("a piece without a gate".into())),
+            Onward::Pages(route) => place(route, &holds),
+            Onward::There => match &holds.stay {
+                Some(stay) => {
+                    let pieces = holds.runs.len() as u64;
+                    stay.target().count_pieces(pieces, self.bytes);
+                    Ok(Fabric::Local)
+                }
+                None => Err(Fact::Errored("a piece without a gate".into())),
+            },
         };
         // Outside before anybody hears of it.
         drop(holds.stay.take());
@@ -408,14 +508,9 @@ impl Rest {
                 if let Some(meter) = &self.meter {
                     meter.sent(fabric, self.bytes);
                 }
-                let landed = fate.landed.get() + self.bytes;
-                fate.landed.set(landed);
+                fate.landed.set(fate.landed.get() + self.bytes);
                 let mut part = holds.part;
                 part.landed(self.bytes);
-                if landed - fate.told.get() >= TELL_EVERY {
-                    part.tell_moved(landed - fate.told.get());
-                    fate.told.set(landed);
-                }
                 part.finish();
                 self.bytes
             }
@@ -426,12 +521,58 @@ impl Rest {
         }
     }
 
+    /// Sends a part on from its slot; its ticket says what becomes of it.
+    fn send(&self, route: &TcpRoute, ends: TcpEnds, part: &Part, holds: Holds) -> u64 {
+        let (mut ticket, slot) = (holds.part, holds.slot);
+        let sum = match part.checksum {
+            false => None,
+            true => match summed(&mut ticket, part) {
+                Ok(sum) => Some(sum),
+                Err(text) => {
+                    self.fate.fail(Failure::Errored(text));
+                    return 0;
+                }
+            },
+        };
+        let staged = Staged {
+            slot,
+            bytes: self.bytes,
+            sum,
+            waker: part.waker.clone(),
+        };
+        let job = NewJob {
+            ticket,
+            class: ends.class,
+            layout: Arc::clone(&part.layout),
+            place: part.place.clone(),
+            claim: ends.claim,
+            gate: ends.gate,
+            checksum: part.checksum,
+            meter: self.meter.clone(),
+            queued: None,
+            lane: ends.lane,
+        };
+        route.post_staged(job, Box::new(staged));
+        self.fate.landed.set(self.fate.landed.get() + self.bytes);
+        self.bytes
+    }
+
     /// The device is lost: what it owned has no end that anybody can prove.
     pub(super) fn lost(&self, holds: &Holds, why: &DeviceError) {
         self.fate.queued.set(self.fate.queued.get() - 1);
         let text = why.to_string();
         holds.part.tell_lost(&text);
         self.fate.fail(Failure::Lost(text));
+    }
+}
+
+/// The sum of a part, from its pages.
+fn summed(ticket: &mut Ticket, part: &Part) -> Result<u64, String> {
+    let mut sum = SourceSum::new();
+    while !sum.step(ticket, &part.layout, &part.place, u64::MAX).over {}
+    match &ticket.facts().errored {
+        Some(text) => Err(text.clone()),
+        None => Ok(sum.value()),
     }
 }
 

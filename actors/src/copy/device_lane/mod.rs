@@ -8,6 +8,8 @@
 //!   host   device   pages ─▶ slot, enter       slot ─▶ pages, leave
 //!   device device   enter                      pages ─▶ pages, leave     (or by a slot, if neither
 //!                                                                         device reaches the other)
+//!   device network  pages ─▶ slot              frames out of the slot
+//!   network device  frame ─▶ slot, stay        slot ─▶ pages, mark, leave, acknowledge
 //! ```
 //!
 //! Rules:
@@ -17,17 +19,21 @@
 //! - No more is queued at a time than there are slots: that is what an abort waits for.
 //! - A job whose data is not there yet (an engine's event) waits in streams of its own, so that it holds
 //!   up no other.
+//! - What goes over a network has slots of its own, in each direction (`net`): they are free when a peer
+//!   has answered.
 //! - A lost device ends its jobs with [`Code::DeviceLost`](crate::reason::Code). What was queued then has
 //!   no end that anybody can prove, so its pages stay held.
 
 mod access;
+mod cut;
 mod hands;
 mod job;
+mod kernels;
 mod lane;
-#[cfg(test)]
-mod tests;
+mod net;
 
-pub(crate) use job::DeviceJob;
+pub(crate) use job::{DeviceJob, Route, TcpEnds};
+pub(crate) use net::DeviceSink;
 
 use super::device::{Context, DeviceError, Priority, Staging, Stream};
 use super::schedule::Class;
@@ -35,15 +41,17 @@ use crate::ids::LifeId;
 use access::Access;
 use hands::{Hands, Streams};
 use lane::{LATE, Lane};
+use net::{Inbox, Landing};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// How a device's copy actor works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceOptions {
-    /// Staging slots, which is also how many pieces are queued at a time; 2 to 256.
+    /// Staging slots, which is also how many pieces are queued at a time; 2 to 256. As many again are for
+    /// what is on its way over a network, and as many, if any comes, for what arrives over one.
     pub slots: usize,
     /// Bytes of one, which is the largest piece; 4 KiB to 64 MiB.
     pub slot_bytes: u64,
@@ -51,6 +59,9 @@ pub struct DeviceOptions {
     pub streams: usize,
     /// Most jobs that wait at a time; at least 1.
     pub jobs: usize,
+    /// Whether many small runs are copied by kernels, which are compiled when the copy actor starts.
+    /// Where they cannot be had, [`Device::kernels`] says why, and the driver's own copies are used.
+    pub kernels: bool,
 }
 
 impl Default for DeviceOptions {
@@ -60,6 +71,7 @@ impl Default for DeviceOptions {
             slot_bytes: 1 << 20,
             streams: 2,
             jobs: 1 << 16,
+            kernels: true,
         }
     }
 }
@@ -69,6 +81,8 @@ impl Default for DeviceOptions {
 pub struct LaneStats {
     /// Pieces that landed.
     pub pieces: u64,
+    /// Of them, those that a kernel copied.
+    pub launched: u64,
     /// Bytes that landed.
     pub bytes: u64,
     /// Pieces that were queued when the device was lost; what they own is never freed.
@@ -91,13 +105,16 @@ struct Shared {
     mail: SyncSender<Mail>,
     over: Arc<AtomicBool>,
     access: Mutex<Access>,
+    inbox: Inbox,
     stats: Arc<Counts>,
+    kernels: Arc<OnceLock<Result<(), DeviceError>>>,
     jobs: usize,
 }
 
 #[derive(Default)]
 struct Counts {
     pieces: AtomicU64,
+    launched: AtomicU64,
     bytes: AtomicU64,
     lost: AtomicU64,
     waiting: AtomicU64,
@@ -109,6 +126,11 @@ enum Mail {
     Job(Class, Box<DeviceJob>),
     /// Jobs of this life were cancelled.
     Cancel(LifeId),
+    /// A frame is in its slot.
+    Land(Box<Landing>),
+    /// Frames of so many bytes are to come. The driver is asked for their slots by the lane, and not by who
+    /// reads a socket: it may take its time.
+    Ring(Device, usize),
     /// Something that was queued is over.
     Wake,
 }
@@ -124,7 +146,14 @@ impl Device {
         let slots = options.slots.clamp(2, 256);
         let slot_bytes = options.slot_bytes.clamp(4 << 10, 64 << 20);
         let streams = options.streams.clamp(1, 16);
-        let staging = Staging::new(&context, slots, slot_bytes)?;
+        let ring = || {
+            Staging::new(
+                &context,
+                slots,
+                slot_bytes + kernels::table_bytes(job::RUNS),
+            )
+        };
+        let (staging, outgoing) = (ring()?, ring()?);
         let some = |n: usize| -> Result<Vec<Stream>, DeviceError> {
             (0..n).map(|_| context.stream(Priority::Usual)).collect()
         };
@@ -140,14 +169,26 @@ impl Device {
             mail: mail.clone(),
             woken: Arc::default(),
         };
-        let hands = Hands::new(context.clone(), staging, streams, waker);
+        let hands = Hands::new(context.clone(), staging, outgoing, streams, waker);
         let over = Arc::new(AtomicBool::new(false));
         let identity = context.identity();
         let name = format!("kvroom-{}-{}", identity.kind, identity.ordinal);
         let (counts, ends) = (Arc::clone(&stats), Arc::clone(&over));
+        let (compile, kernels) = (options.kernels, Arc::<OnceLock<_>>::default());
+        let said = Arc::clone(&kernels);
         let thread = std::thread::Builder::new().name(name);
         thread
-            .spawn(move || Lane::new(inbox, hands, jobs, counts, ends).run())
+            .spawn(move || {
+                let mut hands = hands;
+                if compile {
+                    let loaded = hands.load_kernels();
+                    if let Err(why) = &loaded {
+                        tracing::warn!(%why, "a device copies without kernels");
+                    }
+                    let _ = said.set(loaded);
+                }
+                Lane::new(inbox, hands, jobs, counts, ends).run();
+            })
             .map_err(|error| DeviceError::BadArgument {
                 call: "copy actor",
                 why: format!("the system gave no thread: {error}"),
@@ -155,10 +196,12 @@ impl Device {
         Ok(Device {
             shared: Arc::new(Shared {
                 access: Mutex::new(Access::new(context.clone())),
+                inbox: Inbox::new(context.clone(), slots),
                 context,
                 mail,
                 over,
                 stats,
+                kernels,
                 jobs,
             }),
         })
@@ -177,11 +220,19 @@ impl Device {
         let counts = &self.shared.stats;
         LaneStats {
             pieces: of(&counts.pieces),
+            launched: of(&counts.launched),
             bytes: of(&counts.bytes),
             lost: of(&counts.lost),
             waiting: of(&counts.waiting),
             queued: of(&counts.queued),
         }
+    }
+
+    /// Whether kernels copy many small runs: yes, why not, or none while they are compiled or if they
+    /// were not asked for.
+    #[must_use]
+    pub fn kernels(&self) -> Option<Result<(), DeviceError>> {
+        self.shared.kernels.get().cloned()
     }
 
     /// Whether both are handles of the same copy actor.

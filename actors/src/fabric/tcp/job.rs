@@ -285,17 +285,17 @@ impl Job {
         let range =
             stretch.position + u64::from(from)..stretch.position + u64::from(stretch.length);
         let wanted = range.end - range.start;
-        let bytes = staged.bytes(range).filter(|b| b.len() as u64 == wanted);
-        match bytes {
-            Some(bytes) => Some(f(bytes)),
-            None => {
-                drop(state);
-                self.errored(
-                    "bytes of a job are not in its staging; this is a bug of kvroom".into(),
-                );
-                None
+        let (mut f, mut done) = (Some(f), None);
+        let read = staged.read(range, &mut |bytes| {
+            if bytes.len() as u64 == wanted {
+                done = f.take().map(|f| f(bytes));
             }
+        });
+        if !read || done.is_none() {
+            drop(state);
+            self.errored("bytes of a job are not in its staging; this is a bug of kvroom".into());
         }
+        done
     }
 
     /// The CRC32C of a frame's payload.

@@ -94,8 +94,8 @@ pub(crate) struct TcpRoute {
 }
 
 impl TcpRoute {
-    /// A route without connections: its part for small pieces runs on `home`, one for large pieces
-    /// on each of `lanes`, of which as many are used as there are connections.
+    /// As [`TcpRoute::start_with`], into memory that the CPU reaches alone.
+    #[cfg(test)]
     pub(crate) fn start(
         peer: PeerRef,
         name: &str,
@@ -107,7 +107,9 @@ impl TcpRoute {
         TcpRoute::start_with(peer, name, node, home, lanes, events, None)
     }
 
-    /// The same; what goes to memory that the CPU does not reach goes by way of `sink`.
+    /// A route without connections: its part for small pieces runs on `home`, one for large pieces
+    /// on each of `lanes`, of which as many are used as there are connections. What goes to memory that the
+    /// CPU does not reach goes by way of `sink`.
     pub(crate) fn start_with(
         peer: PeerRef,
         name: &str,

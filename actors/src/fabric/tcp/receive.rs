@@ -227,13 +227,22 @@ impl Receiving {
                 payload.late = payload.done;
                 payload.into = Into::Pages;
             }
-        } else if let (Into::Waiting, Some(staging)) = (&payload.into, border.staging) {
-            match staging
-                .sink
-                .slot(payload.data.length as usize, &staging.wake)
-            {
-                Some(slot) => payload.into = Into::Slot(slot),
-                None => return Ok(Came::NoSlot),
+        } else if let (Into::Waiting, Some(staging), Some(inside)) =
+            (&payload.into, border.staging, &inside)
+        {
+            let data = &payload.data;
+            let (_, section) = cells(inside, data.section)?;
+            let sink = &staging.sink;
+            match sink.slot(section, data.length as usize, &staging.wake) {
+                Ok(Some(slot)) => payload.into = Into::Slot(slot),
+                Ok(None) => return Ok(Came::NoSlot),
+                Err(none) => {
+                    let target = inside.target();
+                    target.device_failed(data.claim, none.lost, &none.why);
+                    payload.live = false;
+                    payload.into = Into::Pages;
+                    return Ok(Came::Bytes(0));
+                }
             }
         }
         let ahead = &self.ahead[self.ahead_at..];
@@ -244,14 +253,18 @@ impl Receiving {
             self.ahead_at += n;
             Came::Bytes(n)
         } else if let Into::Slot(slot) = &mut payload.into {
-            let into = rest(&mut **slot, &payload.data, payload.done)?;
-            let came = read(stream, into.len(), || stream_read(stream, into))?;
-            if let Came::Bytes(n) = came
-                && payload.data.crc
-            {
-                payload.crc = crc32c::crc32c_append(payload.crc, &into[..n]);
-            }
-            came
+            let (data, crc) = (&payload.data, &mut payload.crc);
+            let mut came = None;
+            rest(&mut **slot, data, payload.done, &mut |into| {
+                let read = read(stream, into.len(), || stream_read(stream, into));
+                if let Ok(Came::Bytes(n)) = &read
+                    && data.crc
+                {
+                    *crc = crc32c::crc32c_append(*crc, &into[..*n]);
+                }
+                came = Some(read);
+            })?;
+            came.unwrap_or(Ok(Came::Empty))?
         } else if let Some(inside) = &inside {
             #[cfg(feature = "plant")]
             crate::copy::plant::inside_a_gate();
@@ -393,7 +406,9 @@ impl Payload {
             return Ok(());
         };
         if let Into::Slot(slot) = &mut self.into {
-            rest(&mut **slot, &self.data, self.done)?[..bytes.len()].copy_from_slice(bytes);
+            rest(&mut **slot, &self.data, self.done, &mut |into| {
+                into[..bytes.len()].copy_from_slice(bytes);
+            })?;
             if self.data.crc {
                 self.crc = crc32c::crc32c_append(self.crc, bytes);
             }
@@ -457,17 +472,21 @@ fn sum(
     Ok(crc)
 }
 
-/// What of a frame's slot is to be read from byte `done` of the payload on.
-fn rest<'s>(
-    slot: &'s mut dyn StagedSlot,
+/// Shows what of a frame's slot is to be read from byte `done` of the payload on.
+fn rest(
+    slot: &mut dyn StagedSlot,
     data: &Data,
     done: u32,
-) -> Result<&'s mut [u8], ReadError> {
-    let range = done as usize..data.length as usize;
-    slot.bytes().get_mut(range).ok_or_else(|| {
+    see: &mut dyn FnMut(&mut [u8]),
+) -> Result<(), ReadError> {
+    let range = u64::from(done)..u64::from(data.length);
+    match slot.write(range, see) {
+        true => Ok(()),
         // Of this side; which costs the claim and not the process.
-        ReadError::Violation("a staging slot is smaller than its frame; a bug of kvroom".into())
-    })
+        false => Err(ReadError::Violation(
+            "a staging slot is smaller than its frame; a bug of kvroom".into(),
+        )),
+    }
 }
 
 /// Notes that all of a frame has landed.

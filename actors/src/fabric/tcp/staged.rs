@@ -29,15 +29,24 @@ use std::sync::Arc;
 
 /// What a job carries, gathered.
 pub(crate) trait StagedSource: Send {
-    /// Some of its bytes; none if it does not have these, which is an error of the job.
+    /// Shows some of its bytes; false if it does not have these, which is an error of the job.
     ///
     /// They count through the job layer by layer, in each of them place by place. A cell's bytes are those
     /// of the page; with a slice, those that the slice has of it, in the order in which a
     /// [`CubePlan`](kvroom_kernels::plan::cube::CubePlan) of that one cell gives them out.
-    fn bytes(&self, range: Range<u64>) -> Option<&[u8]>;
+    fn read(&self, range: Range<u64>, see: &mut dyn FnMut(&[u8])) -> bool;
 
     /// The sum over the job's cells (or rows, if it carries parts of cells); none if nobody made it.
     fn checksum(&self) -> Option<u64>;
+}
+
+/// Why there are no slots for a section, and never will be.
+#[derive(Clone, Debug)]
+pub(crate) struct NoSlots {
+    /// Its device is lost.
+    pub(crate) lost: bool,
+    /// In words.
+    pub(crate) why: String,
 }
 
 /// Called when a slot may be free again.
@@ -48,17 +57,25 @@ pub(crate) trait StagedSink: Send + Sync {
     /// Whether the pages of this section are written through it.
     fn takes(&self, section: &TargetSection) -> bool;
 
-    /// A slot for so many bytes: 1 to [`MAX_DATA_FRAME`](crate::limits::MAX_DATA_FRAME). If none is free,
+    /// A slot for so many bytes of a section: 1 to [`MAX_DATA_FRAME`](crate::limits::MAX_DATA_FRAME). If none is free,
     /// `wake` is called when one may be, once; a slot that becomes free while this is called counts.
     ///
     /// Called on the thread of a lane; must not block.
-    fn slot(&self, bytes: usize, wake: &Wake) -> Option<Box<dyn StagedSlot>>;
+    ///
+    /// # Errors
+    /// In words: there never will be one, since the device is lost or gives no memory.
+    fn slot(
+        &self,
+        section: &TargetSection,
+        bytes: usize,
+        wake: &Wake,
+    ) -> Result<Option<Box<dyn StagedSlot>>, NoSlots>;
 }
 
 /// Room for one frame. It is free again when it is dropped, which may be at any time.
 pub(crate) trait StagedSlot: Send {
-    /// Its bytes: as many as were asked for.
-    fn bytes(&mut self) -> &mut [u8];
+    /// Shows some of its bytes, to be written; false if it is smaller than what was asked for.
+    fn write(&mut self, range: Range<u64>, see: &mut dyn FnMut(&mut [u8])) -> bool;
 
     /// All of the frame is in it, and valid: to where [`Delivery`] says. Must not block; an error is for
     /// [`Delivery::failed`].
@@ -140,6 +157,23 @@ impl Delivery {
             drop(stay);
             (self.tell)(self.data.seq, Fate::Landed, self.data.length);
         }
+    }
+
+    /// It is over, and not all of it is in the pages: the claim's room ends with that.
+    pub(crate) fn broke(self, lost: bool, why: &str) {
+        self.tell(lost, why);
+        self.failed(why);
+    }
+
+    /// Its device is lost while it writes, and nobody can say when that ends: the claim's room ends, and this
+    /// stays where it is.
+    pub(crate) fn lost(&self, why: &str) {
+        self.tell(true, why);
+    }
+
+    fn tell(&self, lost: bool, why: &str) {
+        let target = self.stay().target();
+        target.device_failed(self.data.claim, lost, why);
     }
 
     /// It is over, and not all of it is in the pages. The sender hears that it was refused: its leg fails.

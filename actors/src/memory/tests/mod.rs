@@ -6,6 +6,7 @@ mod free_list;
 mod gates;
 mod jobs;
 mod leases;
+mod on_device;
 mod one_memory;
 mod past_lives;
 mod ring;

@@ -5,6 +5,7 @@ use crate::memory::{
     Bell, PidFd, ProcessId, RemoteGates, RemotePool, SharedMemory, SharedOptions, TableMemory,
     Writer, open_shared,
 };
+use std::cell::Cell;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -107,6 +108,27 @@ fn what_is_written_through_a_mapping_is_in_the_pool_when_its_gate_is_finished() 
         }
     );
     assert_eq!(lent.page(2, 0), [0xAB; 16]);
+    assert_eq!(seen(&b.pool, 2, 4), [0; 16]);
+}
+
+#[test]
+fn bytes_of_a_slice_are_placed_in_the_pages_that_a_claim_names_and_nowhere_else() {
+    let (b, bell) = (both(4, own()), Arc::default());
+    let mut lent = b.pool.lease_write(&[3]).unwrap();
+    let gate = open_shared(&b.ours, ClaimNo(7), target(&mut lent, &bell)).unwrap();
+    let inside = b.theirs.enter(gate.slot(), ClaimNo(7)).unwrap();
+    let (to, cursor) = ((&b.remote, &[3][..]), Cell::new(0));
+    inside.place(to, at(2, 3), &[0xCD; 16], &cursor).unwrap();
+    let stray = inside.place(to, at(2, 3) + 8, &[1; 16], &cursor);
+    let end = End::Destination;
+    assert_eq!(stray, Err(CopyError::NotLent { end, page: 4 }));
+    let outside = inside.place(to, 3 * 8 * 16 - 8, &[1; 16], &cursor);
+    assert!(matches!(outside, Err(CopyError::OutOfPool { .. })));
+    drop(inside);
+    let witness = gate.close().try_finish().unwrap();
+    let (pieces, bytes) = (1, 16);
+    assert_eq!(witness.landed(), Landed { pieces, bytes });
+    assert_eq!(lent.page(2, 0), [0xCD; 16]);
     assert_eq!(seen(&b.pool, 2, 4), [0; 16]);
 }
 

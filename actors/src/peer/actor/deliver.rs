@@ -4,7 +4,6 @@
 //! bytes that were damaged on the way, or are missing, lose the transport only.
 
 use super::{Announced, FromPeer, Link, PeerActor};
-use crate::fabric::PeerRoute;
 use crate::limits::Limits;
 use crate::peer::message::{Body, Claim, ClaimTag};
 use crate::peer::session::{Admit, Received};
@@ -175,7 +174,6 @@ impl PeerActor {
                         })
                     },
                 );
-                let served = link.can_carry(served);
                 let pages = claim.sections.iter().map(|s| s.pages.len() as u64).sum();
                 let served = over_limits(&claim, pages, &self.node.limits).map_or(served, Err);
                 let (served, shm) = link.shm_claim(&claim, served);
@@ -251,19 +249,6 @@ impl PeerActor {
 }
 
 impl Link {
-    /// Parts of cells do not go over sockets yet.
-    fn can_carry(&self, served: Result<Served, Reason>) -> Result<Served, Reason> {
-        let served = served?;
-        match self.route {
-            PeerRoute::Tcp(_) if served.slices.is_some() => Err(Reason::new(
-                Code::LayoutMismatch,
-                "parts of cells (ranks that hold different heads) go between nodes of one host only; this \
-                 session goes over tcp",
-            )),
-            _ => Ok(served),
-        }
-    }
-
     fn can_resume(&self) -> bool {
         self.transport.as_ref().is_some_and(|t| t.is_socket())
     }

@@ -203,14 +203,20 @@ impl PeerActor {
             return None;
         };
         let pool = request.target.private_pool()?;
-        Some(Reason::new(
-            Code::LayoutMismatch,
+        let (name, peer) = (&pool.layout().name, &self.name);
+        let why = if pool.device().is_some() {
             format!(
-                "pool {pool:?} is private memory, and node {:?} of this host writes by itself: make \
-                 the pool with Pool::shared, or turn NodeBuilder::shm off",
-                self.name
-            ),
-        ))
+                "pool {name:?} is on a device, and node {peer:?} of this host writes shared memory by itself, \
+                 since the session is older than the pool: disconnect from it and connect again, then sockets \
+                 are used; or add the pool before that, or turn NodeBuilder::shm off"
+            )
+        } else {
+            format!(
+                "pool {name:?} is private memory, and node {peer:?} of this host writes by itself: make \
+                 the pool with Pool::shared, or turn NodeBuilder::shm off"
+            )
+        };
+        Some(Reason::new(Code::LayoutMismatch, why))
     }
 
     pub(super) fn not_opened(&mut self, request: OpenRequest, reason: Reason) {

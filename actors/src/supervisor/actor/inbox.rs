@@ -115,4 +115,13 @@ impl Doorbell for Bell {
     fn ring(&self, _: ClaimNo) {
         let _ = self.inbox.put(Inbound::Bell(self.life, self.leg));
     }
+
+    fn device_failed(&self, _: ClaimNo, lost: bool, why: &str) {
+        let code = match lost {
+            true => Code::DeviceLost,
+            false => Code::CopyFailed,
+        };
+        let (life, reason) = (self.life, Reason::new(code, why));
+        let _ = self.inbox.put(Inbound::Core(Input::Abort { life, reason }));
+    }
 }

@@ -4,7 +4,7 @@
 use super::{Inbound, Shard};
 use crate::copy::actor::LaneWork;
 use crate::copy::device::Ready;
-use crate::copy::device_lane::{Device, DeviceJob};
+use crate::copy::device_lane::{Device, DeviceJob, Route, TcpEnds};
 use crate::copy::job::{Job, Place};
 use crate::copy::sum::{SumJob, SumReply, SumSection};
 use crate::fabric::PeerRoute;
@@ -29,7 +29,7 @@ pub(in crate::supervisor) enum Road {
     /// A lane of this node, or the shard itself, copies them.
     Copy(Way),
     /// A device's lane does.
-    Device(Way, Device, DeviceEnds),
+    Device(Route, Device, DeviceEnds),
     /// Over sockets.
     Tcp(TcpRoute),
 }
@@ -86,11 +86,11 @@ impl Shard {
                     self.to_lane(at, LaneWork::Copy(class, Box::new(part)));
                 }
             }
-            (Some((Road::Device(way, device, ends), job, _)), _) => {
+            (Some((Road::Device(route, device, ends), job, _)), _) => {
                 let class = job.class;
                 let job = DeviceJob {
                     ticket: job.ticket,
-                    route: way,
+                    route,
                     layout: job.layout,
                     place: job.place,
                     to: ends.to,
@@ -180,7 +180,13 @@ impl Shard {
             }
             PeerRoute::Tcp(route) => Road::Tcp(route.clone()),
         };
-        let road = on_device(road, place.section, from, ready);
+        let tcp = TcpEnds {
+            class,
+            claim: number,
+            gate,
+            lane,
+        };
+        let road = on_device(road, place.section, tcp, from, ready);
         if let (Road::Device(_, device, _), AttachedRole::Sender { devices, .. }) =
             (&road, &mut l.attached_mut().role)
             && !devices.iter().any(|d| d.same(device))
@@ -382,17 +388,32 @@ impl Shard {
 
 /// The road of a job whose source or destination is on a device: that device's lane. The lane of the
 /// source has it if both are on one.
-fn on_device(road: Road, section: u16, from: Option<Device>, ready: Option<Arc<Ready>>) -> Road {
-    let Road::Copy(way) = road else {
-        return road;
-    };
-    let to = match &way {
-        Way::Local(route) => route.device(section),
-        Way::Shm(_) => None,
-    };
-    match from.clone().or_else(|| to.clone()) {
-        Some(device) => Road::Device(way, device, DeviceEnds { to, ready }),
-        None => Road::Copy(way),
+fn on_device(
+    road: Road,
+    section: u16,
+    tcp: TcpEnds,
+    from: Option<Device>,
+    ready: Option<Arc<Ready>>,
+) -> Road {
+    match road {
+        Road::Copy(way) => {
+            let to = match &way {
+                Way::Local(route) => route.device(section),
+                Way::Shm(_) => None,
+            };
+            match from.or_else(|| to.clone()) {
+                Some(device) => Road::Device(Route::Pages(way), device, DeviceEnds { to, ready }),
+                None => Road::Copy(way),
+            }
+        }
+        Road::Tcp(route) => match from {
+            Some(device) => {
+                let ends = DeviceEnds { to: None, ready };
+                Road::Device(Route::Tcp(route, tcp), device, ends)
+            }
+            None => Road::Tcp(route),
+        },
+        road @ Road::Device(..) => road,
     }
 }
 

@@ -1,9 +1,11 @@
 //! The driver's functions: devices, contexts, streams, events, memory. Each says its name, so that a
 //! test can make it fail.
 
+use crate::event::{Event, SHARED};
+use crate::memory::Mapping;
 use crate::state::{
-    INVALID_HANDLE, INVALID_VALUE, NO_MEMORY, NOT_READY, begin, begin_on, context_of, device_of,
-    lock, pop_current, push_current, setting,
+    INVALID_HANDLE, INVALID_VALUE, NO_MEMORY, NOT_READY, NOT_SUPPORTED, begin, begin_on,
+    context_of, device_of, lock, pop_current, push_current, setting,
 };
 use crate::stream::{Step, Stream};
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -11,6 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 type Ptr = *mut c_void;
+
+/// `CU_EVENT_INTERPROCESS`.
+const INTERPROCESS: c_uint = 4;
 
 driver! {
     fn cuInit(_flags: c_uint) {
@@ -56,7 +61,7 @@ driver! {
 
     fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) {
         begin("cuDeviceTotalMem")?.device(device)?;
-        give!(bytes, 1 << 34)
+        give!(bytes, setting("STANDIN_MEMORY").unwrap_or(1 << 34) as usize)
     }
 
     fn cuDeviceGetAttribute(value: *mut c_int, which: c_uint, device: c_int) {
@@ -122,15 +127,19 @@ driver! {
         let (state, stream) = stream_of("cuStreamWaitEvent", stream)?;
         let event = lock(&state.events).get(&(event as u64)).map(Arc::clone);
         let event = event.ok_or(INVALID_HANDLE)?;
-        let recorded = event.recorded.load(Ordering::SeqCst);
+        let recorded = event.recorded();
         stream.push(Step::Wait(event, recorded));
         Ok(())
     }
 
-    fn cuEventCreate(event: *mut Ptr, _flags: c_uint) {
+    fn cuEventCreate(event: *mut Ptr, flags: c_uint) {
         let (state, _) = begin_on("cuEventCreate")?;
         let number = state.number();
-        lock(&state.events).insert(number, Arc::default());
+        let made = match flags & INTERPROCESS {
+            0 => Event::default(),
+            _ => Event::shared(Mapping::new(SHARED)?),
+        };
+        lock(&state.events).insert(number, Arc::new(made));
         give!(event, number as Ptr)
     }
 
@@ -144,7 +153,10 @@ driver! {
         let (state, stream) = stream_of("cuEventRecord", stream)?;
         let event = lock(&state.events).get(&(event as u64)).map(Arc::clone);
         let event = event.ok_or(INVALID_HANDLE)?;
-        let recorded = event.recorded.fetch_add(1, Ordering::SeqCst) + 1;
+        if event.is_anothers() {
+            return Err(NOT_SUPPORTED);
+        }
+        let recorded = event.record();
         stream.push(Step::Record(event, recorded));
         Ok(())
     }
@@ -153,7 +165,7 @@ driver! {
         let (state, _) = begin_on("cuEventQuery")?;
         let event = lock(&state.events).get(&(event as u64)).map(Arc::clone);
         let event = event.ok_or(INVALID_HANDLE)?;
-        let recorded = event.recorded.load(Ordering::SeqCst);
+        let recorded = event.recorded();
         if event.is_done(recorded) { Ok(()) } else { Err(NOT_READY) }
     }
 

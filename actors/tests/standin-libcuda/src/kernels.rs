@@ -37,7 +37,7 @@ pub(crate) fn widths(name: &str) -> Option<&'static [usize]> {
 pub(crate) fn run(state: &State, name: &str, args: &[u64]) -> Result<(), u32> {
     if let Some(kernel) = own(name) {
         let bytes: Vec<u8> = args.iter().flat_map(|word| word.to_le_bytes()).collect();
-        return launched(kernel, &bytes, state).map_err(|error| match error {
+        return launched(kernel, &bytes, &mut &*state).map_err(|error| match error {
             LaunchError::Access(code) => code,
             _ => LAUNCH_FAILED,
         });
@@ -60,7 +60,7 @@ pub(crate) fn run(state: &State, name: &str, args: &[u64]) -> Result<(), u32> {
     }
 }
 
-impl Addressed for State {
+impl Addressed for &State {
     type Error = u32;
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), u32> {
@@ -68,7 +68,7 @@ impl Addressed for State {
         Ok(())
     }
 
-    fn write(&self, at: u64, from: &[u8]) -> Result<(), u32> {
+    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), u32> {
         write(self, at, from)
     }
 }

@@ -8,7 +8,12 @@
 //! ```
 //!
 //! It is strict where the driver is vague: memory that was freed, or never allocated, is an illegal
-//! access, which loses the device. It says "not supported" to events between processes.
+//! access, which loses the device. Memory and events that are exported are files of this process, which
+//! others open by its number.
+//!
+//! What a process of its own cannot be told by a call is told by files of the folder `STANDIN_ORDERS`:
+//! `fail-CALL` with a number makes that call fail, `hang-CALL` holds it up while the file is there, and
+//! `lose-DEVICE` with a number loses the device.
 #![allow(unsafe_code)] // It is a C library.
 #![allow(non_snake_case, missing_docs)] // CUDA's names, which CUDA documents.
 
@@ -17,9 +22,11 @@ mod macros;
 
 mod compiler;
 mod control;
+mod event;
 mod exports;
 mod kernels;
 mod memory;
+mod orders;
 mod state;
 mod stream;
 mod work;

@@ -1,16 +1,20 @@
 //! Memory of the devices and pinned memory: pages of this process, which others can map.
 
-use crate::state::{ILLEGAL_ADDRESS, INVALID_CONTEXT, INVALID_VALUE, NO_MEMORY, State, lock};
+use crate::event::{Event, SHARED};
+use crate::state::{
+    ILLEGAL_ADDRESS, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NO_MEMORY, State, lock,
+};
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
 use std::sync::Arc;
 
 const HANDLE: u32 = 0x6B76_6D65;
+const EVENT: u32 = 0x6B76_6576;
 
 /// One allocation, mapped until the last copy from or to it is over.
 pub(crate) struct Mapping {
-    at: u64,
+    pub(crate) at: u64,
     pub(crate) bytes: u64,
     file: File,
     /// Of another process.
@@ -18,6 +22,52 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
+    /// Zeroed memory that other processes can map.
+    pub(crate) fn new(bytes: u64) -> Result<Self, u32> {
+        // SAFETY: a name that ends with a zero byte.
+        let fd = unsafe { libc::memfd_create(c"standin".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(NO_MEMORY);
+        }
+        // SAFETY: it has just been made, and nobody else has it.
+        let file = unsafe { File::from_raw_fd(fd) };
+        file.set_len(bytes).map_err(|_| NO_MEMORY)?;
+        Mapping::of(file, bytes, false)
+    }
+
+    /// What another process needs to map it.
+    fn handle(&self, kind: u32) -> [u8; 64] {
+        let mut handle = [0; 64];
+        handle[..4].copy_from_slice(&kind.to_le_bytes());
+        handle[4..8].copy_from_slice(&std::process::id().to_le_bytes());
+        handle[8..12].copy_from_slice(&self.file.as_raw_fd().to_le_bytes());
+        handle[16..24].copy_from_slice(&self.bytes.to_le_bytes());
+        handle
+    }
+
+    /// Maps what another process has exported.
+    fn open(handle: &[u8; 64], kind: u32) -> Result<Self, u32> {
+        let word = |at: usize| {
+            let mut bytes = [0; 4];
+            bytes.copy_from_slice(&handle[at..at + 4]);
+            u32::from_le_bytes(bytes)
+        };
+        if word(0) != kind {
+            return Err(INVALID_VALUE);
+        }
+        if word(4) == std::process::id() {
+            return Err(INVALID_CONTEXT);
+        }
+        let path = format!("/proc/{}/fd/{}", word(4), word(8));
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let file = file.map_err(|_| INVALID_VALUE)?;
+        let bytes = u64::from(word(16)) | u64::from(word(20)) << 32;
+        if file.metadata().map_err(|_| INVALID_VALUE)?.len() != bytes {
+            return Err(INVALID_VALUE);
+        }
+        Mapping::of(file, bytes, true)
+    }
+
     fn of(file: File, bytes: u64, opened: bool) -> Result<Self, u32> {
         let length = usize::try_from(bytes).map_err(|_| NO_MEMORY)?;
         // SAFETY: a new mapping of a file that is open; nothing is there before.
@@ -56,15 +106,7 @@ impl State {
         if bytes == 0 || bytes > 1 << 40 {
             return Err(if bytes == 0 { INVALID_VALUE } else { NO_MEMORY });
         }
-        // SAFETY: a name that ends with a zero byte.
-        let fd = unsafe { libc::memfd_create(c"standin".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(NO_MEMORY);
-        }
-        // SAFETY: it has just been made, and nobody else has it.
-        let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(bytes).map_err(|_| NO_MEMORY)?;
-        let mapping = Mapping::of(file, bytes, false)?;
+        let mapping = Mapping::new(bytes)?;
         let at = mapping.at;
         // What is in it is not zero, as on a device.
         // SAFETY: mapped just now with so many bytes, and nobody else has the address.
@@ -108,37 +150,31 @@ impl State {
     /// What another process needs to map the allocation that `at` is in.
     pub(crate) fn handle(&self, at: u64) -> Result<[u8; 64], u32> {
         let mapping = self.find(at, 1).map_err(|_| INVALID_VALUE)?;
-        let mut handle = [0; 64];
-        handle[..4].copy_from_slice(&HANDLE.to_le_bytes());
-        handle[4..8].copy_from_slice(&std::process::id().to_le_bytes());
-        handle[8..12].copy_from_slice(&mapping.file.as_raw_fd().to_le_bytes());
-        handle[16..24].copy_from_slice(&mapping.bytes.to_le_bytes());
-        Ok(handle)
+        Ok(mapping.handle(HANDLE))
     }
 
     /// Maps what another process has exported.
     pub(crate) fn open(&self, handle: &[u8; 64]) -> Result<u64, u32> {
-        let word = |at: usize| {
-            let mut bytes = [0; 4];
-            bytes.copy_from_slice(&handle[at..at + 4]);
-            u32::from_le_bytes(bytes)
-        };
-        if word(0) != HANDLE {
-            return Err(INVALID_VALUE);
-        }
-        if word(4) == std::process::id() {
-            return Err(INVALID_CONTEXT);
-        }
-        let path = format!("/proc/{}/fd/{}", word(4), word(8));
-        let file = OpenOptions::new().read(true).write(true).open(path);
-        let file = file.map_err(|_| INVALID_VALUE)?;
-        let bytes = u64::from(word(16)) | u64::from(word(20)) << 32;
-        if file.metadata().map_err(|_| INVALID_VALUE)?.len() != bytes {
-            return Err(INVALID_VALUE);
-        }
-        let mapping = Mapping::of(file, bytes, true)?;
+        let mapping = Mapping::open(handle, HANDLE)?;
         let at = mapping.at;
         lock(&self.memory).insert(at, Arc::new(mapping));
         Ok(at)
+    }
+}
+
+/// What another process needs to wait for an event.
+pub(crate) fn event_handle(event: &Event) -> Result<[u8; 64], u32> {
+    match event.mapping() {
+        Some(mapping) if !mapping.opened => Ok(mapping.handle(EVENT)),
+        _ => Err(INVALID_HANDLE),
+    }
+}
+
+/// An event that another process has exported.
+pub(crate) fn open_event(handle: &[u8; 64]) -> Result<Event, u32> {
+    let mapping = Mapping::open(handle, EVENT)?;
+    match mapping.bytes == SHARED {
+        true => Ok(Event::shared(mapping)),
+        false => Err(INVALID_VALUE),
     }
 }

@@ -1,9 +1,11 @@
 //! What the library knows: devices, handles, and which calls are to fail.
 
+use crate::event::Event;
 use crate::memory::Mapping;
+use crate::orders;
 use crate::stream::Stream;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -38,36 +40,6 @@ pub(crate) struct Device {
 impl Device {
     pub(crate) fn lost(&self) -> Option<u32> {
         Some(self.lost.load(Ordering::SeqCst)).filter(|code| *code != 0)
-    }
-}
-
-/// An event. Each record of it is by itself: who waits for one is not let go by a later one that is
-/// done sooner, in another stream.
-#[derive(Default)]
-pub(crate) struct Event {
-    pub(crate) recorded: AtomicU64,
-    done: Mutex<Done>,
-}
-
-/// Which records are done: all up to one, and some above it.
-#[derive(Default)]
-struct Done {
-    upto: u64,
-    above: BTreeSet<u64>,
-}
-
-impl Event {
-    pub(crate) fn is_done(&self, recorded: u64) -> bool {
-        let done = lock(&self.done);
-        recorded <= done.upto || done.above.contains(&recorded)
-    }
-
-    pub(crate) fn fires(&self, recorded: u64) {
-        let done = &mut *lock(&self.done);
-        done.above.insert(recorded);
-        while done.above.remove(&(done.upto + 1)) {
-            done.upto += 1;
-        }
     }
 }
 
@@ -173,6 +145,9 @@ impl State {
 /// A call that needs no context: it may be one that fails.
 pub(crate) fn begin(call: &str) -> Result<&'static State, u32> {
     let state = state();
+    if let Some(code) = orders::follow(state, call) {
+        return Err(code);
+    }
     let faults = &mut *lock(&state.faults);
     let mut hit = None;
     faults.waiting.retain_mut(|(name, nth, code)| {

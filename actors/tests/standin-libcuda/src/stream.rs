@@ -1,7 +1,8 @@
 //! A stream: a queue, and a thread that works it off.
 
+use crate::event::Event;
 use crate::kernels;
-use crate::state::{Event, LAUNCH_FAILED, State, lock, setting, state};
+use crate::state::{LAUNCH_FAILED, State, lock, setting, state};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -130,8 +131,13 @@ impl Stream {
             Step::Wait(event, recorded) => {
                 let mut pulse = lock(&state.pulse);
                 while !event.is_done(recorded) && !is_lost() {
-                    let woken = state.bell.wait(pulse);
-                    pulse = woken.unwrap_or_else(PoisonError::into_inner);
+                    // Nobody rings here for what another process does.
+                    let bound = match event.is_anothers() {
+                        true => Duration::from_millis(1),
+                        false => Duration::from_secs(3600),
+                    };
+                    let woken = state.bell.wait_timeout(pulse, bound);
+                    (pulse, _) = woken.unwrap_or_else(PoisonError::into_inner);
                 }
                 Ok(())
             }

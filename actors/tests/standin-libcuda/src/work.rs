@@ -2,12 +2,13 @@
 
 use crate::exports::stream_of;
 use crate::kernels;
+use crate::memory::{event_handle, open_event};
 use crate::state::{
-    INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, PEER_ALREADY, begin, begin_on,
-    device_of, lock,
+    INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, PEER_ALREADY, begin, begin_on, device_of, lock,
 };
 use crate::stream::{HostCall, Step};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 type Ptr = *mut c_void;
@@ -162,14 +163,19 @@ driver! {
         begin_on("cuIpcCloseMemHandle")?.0.free(at, true)
     }
 
-    fn cuIpcGetEventHandle(_handle: *mut IpcHandle, _event: Ptr) {
-        begin_on("cuIpcGetEventHandle")?;
-        Err(NOT_SUPPORTED)
+    fn cuIpcGetEventHandle(handle: *mut IpcHandle, event: Ptr) {
+        let (state, _) = begin_on("cuIpcGetEventHandle")?;
+        let event = lock(&state.events).get(&(event as u64)).map(Arc::clone);
+        let event = event.ok_or(INVALID_HANDLE)?;
+        give!(handle, IpcHandle(event_handle(&event)?))
     }
 
-    fn cuIpcOpenEventHandle(_event: *mut Ptr, _handle: IpcHandle) {
-        begin_on("cuIpcOpenEventHandle")?;
-        Err(NOT_SUPPORTED)
+    fn cuIpcOpenEventHandle(event: *mut Ptr, handle: IpcHandle) {
+        let (state, _) = begin_on("cuIpcOpenEventHandle")?;
+        let opened = Arc::new(open_event(&handle.0)?);
+        let number = state.number();
+        lock(&state.events).insert(number, opened);
+        give!(event, number as Ptr)
     }
 
     fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) {

@@ -49,17 +49,17 @@ proptest! {
     fn a_launch_does_to_cells_what_its_twin_does((shape, table) in cells()) {
         let (pool, staging) = (noise(1, 3000), noise(2, 3000));
         let gather = shape.gather(&table, 3000, 3000).unwrap();
-        let memory = host(&pool, &staging, &table);
+        let mut memory = host(&pool, &staging, &table);
         let args = gather.args(POOL, STAGING, TABLE).unwrap().bytes();
-        prop_assert_eq!(launched(Kernel::GatherPages, &args, &memory), Ok(()));
+        prop_assert_eq!(launched(Kernel::GatherPages, &args, &mut memory), Ok(()));
         let mut wanted = staging.clone();
         gather_pages(&gather, &pool, &mut wanted).unwrap();
         prop_assert_eq!((memory.bytes(0), memory.bytes(1)), (pool.clone(), wanted));
 
         let scatter = shape.scatter(&table, 3000, 3000).unwrap();
-        let memory = host(&pool, &staging, &table);
+        let mut memory = host(&pool, &staging, &table);
         let args = scatter.args(POOL, STAGING, TABLE).unwrap().bytes();
-        prop_assert_eq!(launched(Kernel::ScatterPages, &args, &memory), Ok(()));
+        prop_assert_eq!(launched(Kernel::ScatterPages, &args, &mut memory), Ok(()));
         let mut wanted = pool;
         scatter_pages(&scatter, &staging, &mut wanted).unwrap();
         prop_assert_eq!((memory.bytes(0), memory.bytes(1)), (wanted, staging));
@@ -82,9 +82,9 @@ proptest! {
             first_page: names.2,
         };
         let job = sum.over(with_table.then_some(&table[..]), 3000).unwrap();
-        let memory = host(&pool, &[], &table);
+        let mut memory = host(&pool, &[], &table);
         let args = job.args(POOL, TABLE, SUM).unwrap().bytes();
-        prop_assert_eq!(launched(Kernel::ChecksumPages, &args, &memory), Ok(()));
+        prop_assert_eq!(launched(Kernel::ChecksumPages, &args, &mut memory), Ok(()));
         let wanted = checksum_pages(&job, &pool).unwrap().value().wrapping_add(5);
         prop_assert_eq!(memory.bytes(3), wanted.to_le_bytes().to_vec());
     }
@@ -102,8 +102,8 @@ fn a_launch_that_leaves_its_memory_is_refused_where_it_does() {
     let job = shape.gather(&table, 12, 12).unwrap();
     let args = job.args(POOL, STAGING, TABLE).unwrap();
     let run = |pool: usize, staging: usize, table: &[u32]| {
-        let memory = host(&vec![0; pool], &vec![0; staging], table);
-        launched(Kernel::GatherPages, &args.bytes(), &memory)
+        let mut memory = host(&vec![0; pool], &vec![0; staging], table);
+        launched(Kernel::GatherPages, &args.bytes(), &mut memory)
     };
     assert_eq!(run(12, 12, &table), Ok(()));
     assert_eq!(run(11, 12, &table), Err(LaunchError::Access(POOL + 11)));
@@ -140,22 +140,23 @@ fn arguments_that_no_job_gives_are_refused() {
     };
     let job = shape.between(None, 32, None, 32).unwrap();
     let good = job.args(POOL, 0, STAGING, 0).unwrap();
-    let memory = host(&numbered(32), &[0; 32], &[]);
-    let run = |args: &[u8]| launched(Kernel::ResliceHeads, args, &memory);
+    let mut memory = host(&numbered(32), &[0; 32], &[]);
+    let mut run = |args: &[u8]| launched(Kernel::ResliceHeads, args, &mut memory);
     assert_eq!(run(&good.bytes()), Ok(()));
-    let mut wanted = [0; 32];
-    reslice_heads(&job, &numbered(32), &mut wanted).unwrap();
-    assert_eq!(memory.bytes(1), wanted);
-
     let mut wide = good;
     wide.word_bytes = 8;
     assert_eq!(run(&wide.bytes()), Err(LaunchError::Arguments));
     let mut over = good;
     over.dst.head = 2;
-    let memory = Memory::Destination;
-    let overlap = LaunchError::Job(JobError::Overlap { memory });
+    let overlap = LaunchError::Job(JobError::Overlap {
+        memory: Memory::Destination,
+    });
     assert_eq!(run(&over.bytes()), Err(overlap));
     let (bytes, needed) = (159, 160);
     let short = LaunchError::Length { bytes, needed };
     assert_eq!(run(&good.bytes()[1..]), Err(short));
+    // What was refused changed nothing.
+    let mut wanted = [0; 32];
+    reslice_heads(&job, &numbered(32), &mut wanted).unwrap();
+    assert_eq!(memory.bytes(1), wanted);
 }

@@ -41,7 +41,7 @@ impl Own {
 
 impl HostKernel for Own {
     fn run(&self, _: &Launch, args: &[Value], memory: &View<'_>) -> Result<(), IllegalAccess> {
-        launched(self.0, self.args(args)?, memory).map_err(|error| match error {
+        launched(self.0, self.args(args)?, &mut &*memory).map_err(|error| match error {
             LaunchError::Access(access) => access,
             other => {
                 let kernel = self.0.entry();
@@ -76,7 +76,7 @@ fn moved(kernel: Kernel, args: &[u8]) -> u64 {
     }
 }
 
-impl Addressed for View<'_> {
+impl Addressed for &View<'_> {
     type Error = IllegalAccess;
 
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), IllegalAccess> {
@@ -85,7 +85,7 @@ impl Addressed for View<'_> {
         Ok(())
     }
 
-    fn write(&self, at: u64, from: &[u8]) -> Result<(), IllegalAccess> {
+    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), IllegalAccess> {
         let place = self.find(at, from.len() as u64)?;
         place.write(&mut |to| to.copy_from_slice(from));
         Ok(())

@@ -1,7 +1,7 @@
 //! Ends that are reached by way of staging only: here, a stand-in for a device in plain memory.
 
 use super::super::frame::Header;
-use super::super::staged::{Delivery, StagedSink, StagedSlot, StagedSource, Wake};
+use super::super::staged::{Delivery, NoSlots, StagedSink, StagedSlot, StagedSource, Wake};
 use super::*;
 use crate::memory::TargetSection;
 use crate::slice::TargetSlice;
@@ -78,23 +78,29 @@ impl StagedSink for Device {
         section.memory().layout().name == "kv"
     }
 
-    fn slot(&self, bytes: usize, wake: &Wake) -> Option<Box<dyn StagedSlot>> {
+    fn slot(
+        &self,
+        _: &TargetSection,
+        bytes: usize,
+        wake: &Wake,
+    ) -> Result<Option<Box<dyn StagedSlot>>, NoSlots> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         if self.free.load(Ordering::Relaxed) == 0 {
             self.waiting.lock().unwrap().push(Arc::clone(wake));
-            return None;
+            return Ok(None);
         }
         self.free.fetch_sub(1, Ordering::Relaxed);
-        Some(Box::new(HostSlot {
+        Ok(Some(Box::new(HostSlot {
             bytes: vec![0; bytes],
             home: self.me.upgrade().unwrap(),
-        }))
+        })))
     }
 }
 
 impl StagedSlot for HostSlot {
-    fn bytes(&mut self) -> &mut [u8] {
-        &mut self.bytes
+    fn write(&mut self, range: Range<u64>, see: &mut dyn FnMut(&mut [u8])) -> bool {
+        let range = range.start as usize..range.end as usize;
+        self.bytes.get_mut(range).map(see).is_some()
     }
 
     fn deliver(self: Box<Self>, to: Delivery) {
@@ -111,8 +117,9 @@ struct Gathered {
 }
 
 impl StagedSource for Gathered {
-    fn bytes(&self, range: Range<u64>) -> Option<&[u8]> {
-        self.bytes.get(range.start as usize..range.end as usize)
+    fn read(&self, range: Range<u64>, see: &mut dyn FnMut(&[u8])) -> bool {
+        let range = range.start as usize..range.end as usize;
+        self.bytes.get(range).map(see).is_some()
     }
 
     fn checksum(&self) -> Option<u64> {

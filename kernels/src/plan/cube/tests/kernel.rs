@@ -28,7 +28,7 @@ proptest! {
             wanted[to..to + bytes].copy_from_slice(&src[from..from + bytes]);
         }
         let mut by_twin = before.clone();
-        let host = Host::new([
+        let mut host = Host::new([
             (SRC, src.clone()),
             (DST, before),
             (FROM, words(&case.from.list)),
@@ -49,7 +49,7 @@ proptest! {
                 DST + slices.dst.base,
                 table(TO, slices.dst.table.start),
             );
-            launched(Kernel::ResliceHeads, &args.unwrap().bytes(), &host).unwrap();
+            launched(Kernel::ResliceHeads, &args.unwrap().bytes(), &mut host).unwrap();
         }
         prop_assert_eq!(&by_twin, &wanted, "{:?}", case);
         prop_assert_eq!(host.bytes(1), wanted, "{:?}", case);

@@ -4,6 +4,8 @@ mod errors;
 mod grid;
 mod kernel;
 mod property;
+mod rows;
+mod tiling;
 
 use super::*;
 use crate::layout::cube::{CubeKind, DimOrder, Dtype, Share};

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 
 #[derive(Debug)]
 pub(super) struct Case {
-    src: CubeLayout,
-    dst: CubeLayout,
+    pub(super) src: CubeLayout,
+    pub(super) dst: CubeLayout,
     pub(super) from: PageList,
     pub(super) to: PageList,
-    tokens: Range<u64>,
-    part: Part,
+    pub(super) tokens: Range<u64>,
+    pub(super) part: Part,
 }
 
 impl Case {

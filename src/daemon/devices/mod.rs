@@ -1,0 +1,297 @@
+//! Devices: the copy actor of each, and the driver's calls that a request needs.
+//!
+//! ```text
+//!   POST /v1/pools, …/chunks ─▶ Devices ── one turn a device ──▶ a thread ──▶ the driver
+//!                                  │         └ too long: 503, the thread goes on alone
+//!                                  └─▶ Device (kvroom::device): started by the first pool on it
+//! ```
+//!
+//! Rules:
+//! - Nothing of the driver is touched before a request names a device that the configuration allows.
+//! - A call of the driver may never come back. So each is made on a thread of its own, one at a time a
+//!   device, and nobody waits for it longer than `devices.driver_timeout`; what it gives after that is
+//!   let go of by that thread.
+//! - A device that was started stays for the daemon's life.
+
+mod problems;
+mod uuid;
+
+pub(crate) use problems::lost;
+pub(crate) use uuid::{Uuid, bytes_of};
+
+use super::config::DeviceSettings;
+use super::http::Problem;
+use kvroom::device::{Context, Device, DeviceError, DeviceOptions, IpcBytes, IpcMemory, Ready};
+use kvroom::{Pool, PoolLayout};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+/// The devices that may be used. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Devices(Arc<All>);
+
+struct All {
+    slots: Vec<Arc<Slot>>,
+    options: DeviceOptions,
+    within: Duration,
+    /// Whose turn it is to ask which devices there are.
+    asking: Arc<Semaphore>,
+}
+
+/// One device that may be used.
+struct Slot {
+    ordinal: u32,
+    /// Whose turn it is to call the driver for this device.
+    turn: Arc<Semaphore>,
+    device: OnceLock<Device>,
+}
+
+/// How a request names a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// As this daemon counts them.
+    Ordinal(u32),
+    /// As every process does.
+    Uuid(Uuid),
+}
+
+/// A device that may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceSeen {
+    /// Its number.
+    pub(crate) ordinal: u32,
+    /// Whether there was a pool on it yet.
+    pub(crate) started: bool,
+    /// Why it is lost.
+    pub(crate) lost: Option<String>,
+    /// What its copy actor has done.
+    pub(crate) stats: kvroom::device::LaneStats,
+}
+
+impl Devices {
+    /// Those of the configuration. None of them is started yet.
+    pub(crate) fn new(settings: &DeviceSettings) -> Devices {
+        let slot = |ordinal: &u32| {
+            Arc::new(Slot {
+                ordinal: *ordinal,
+                turn: Arc::new(Semaphore::new(1)),
+                device: OnceLock::new(),
+            })
+        };
+        Devices(Arc::new(All {
+            slots: settings.ordinals.iter().map(slot).collect(),
+            options: DeviceOptions {
+                slots: settings.slots,
+                slot_bytes: settings.slot_bytes.0,
+                streams: settings.streams,
+                jobs: settings.jobs,
+                ..DeviceOptions::default()
+            },
+            within: settings.driver_timeout,
+            asking: Arc::new(Semaphore::new(1)),
+        }))
+    }
+
+    /// A pool in another process's memory.
+    ///
+    /// # Errors
+    /// Who is at fault, and what to do.
+    pub(crate) async fn import(
+        &self,
+        device: &Named,
+        memory: IpcMemory,
+        layout: PoolLayout,
+    ) -> Result<Pool, Problem> {
+        let slot = self.slot(device).await?;
+        let (options, of) = (self.0.options.clone(), Arc::clone(&slot));
+        self.in_turn(&slot.turn, format!("device {}", slot.ordinal), move || {
+            let device = of.started(options)?;
+            let memory = device.context().import(&memory);
+            let memory = memory.map_err(|error| problems::not_imported(of.ordinal, &error))?;
+            Pool::in_device_memory(layout, &device, memory)
+                .map_err(|error| problems::no_pool(error.to_string()))
+        })
+        .await
+    }
+
+    /// An event of another process, by which it says that pages on this device are ready.
+    ///
+    /// # Errors
+    /// Who is at fault, and what to do.
+    pub(crate) async fn event(
+        &self,
+        device: &Device,
+        bytes: IpcBytes,
+    ) -> Result<Arc<Ready>, Problem> {
+        let Some(slot) = self.slot_of(device) else {
+            return Err(Problem::defect("a device is none of this daemon's"));
+        };
+        let (context, ordinal) = (device.context().clone(), slot.ordinal);
+        self.in_turn(&slot.turn, format!("device {ordinal}"), move || {
+            let event = context.open_event(&bytes);
+            event
+                .map(Arc::new)
+                .map_err(|error| problems::no_event(ordinal, &error))
+        })
+        .await
+    }
+
+    /// Lets go of something whose end may be a call of the driver: not here, and when it is its turn.
+    pub(crate) fn let_go(&self, device: &Device, what: impl Send + 'static) {
+        let Some(slot) = self.slot_of(device) else {
+            return drop(what);
+        };
+        let turn = Arc::clone(&slot.turn);
+        tokio::spawn(async move {
+            let permit = turn.acquire_owned().await;
+            // An error is that there is no thread: then it is let go of here.
+            let _ = on_a_thread(permit.ok(), move || drop(what));
+        });
+    }
+
+    /// All that may be used, as they are now. Asks no driver.
+    pub(crate) fn seen(&self) -> Vec<DeviceSeen> {
+        let seen = |slot: &Arc<Slot>| {
+            let device = slot.device.get();
+            let lost = device.and_then(|device| device.context().lost());
+            DeviceSeen {
+                ordinal: slot.ordinal,
+                started: device.is_some(),
+                lost: lost.map(ToString::to_string),
+                stats: device.map(Device::stats).unwrap_or_default(),
+            }
+        };
+        self.0.slots.iter().map(seen).collect()
+    }
+
+    fn slot_of(&self, device: &Device) -> Option<&Arc<Slot>> {
+        let is = |slot: &&Arc<Slot>| slot.device.get().is_some_and(|of| of.same(device));
+        self.0.slots.iter().find(is)
+    }
+
+    async fn slot(&self, named: &Named) -> Result<Arc<Slot>, Problem> {
+        let ordinal = match named {
+            Named::Ordinal(ordinal) => *ordinal,
+            Named::Uuid(uuid) => self.ordinal(*uuid).await?,
+        };
+        let mut slots = self.0.slots.iter();
+        let found = slots.find(|slot| slot.ordinal == ordinal);
+        found
+            .cloned()
+            .ok_or_else(|| problems::not_allowed(ordinal, &self.allowed()))
+    }
+
+    fn allowed(&self) -> Vec<u32> {
+        self.0.slots.iter().map(|slot| slot.ordinal).collect()
+    }
+
+    /// The number of a device, as this process sees it.
+    async fn ordinal(&self, uuid: Uuid) -> Result<u32, Problem> {
+        let allowed = self.allowed();
+        if allowed.is_empty() {
+            return Err(problems::none_allowed());
+        }
+        let started = self.0.slots.iter().find(|slot| {
+            let device = slot.device.get();
+            device.is_some_and(|device| Uuid(device.context().identity().uuid) == uuid)
+        });
+        if let Some(slot) = started {
+            return Ok(slot.ordinal);
+        }
+        self.in_turn(&self.0.asking, "the driver".to_owned(), move || {
+            let there = driver::devices().map_err(|error| problems::unavailable(None, &error))?;
+            let found = there.iter().find(|(_, of)| *of == uuid);
+            let found = found.map(|(ordinal, _)| *ordinal);
+            found.ok_or_else(|| problems::no_such_uuid(uuid, &there))
+        })
+        .await
+    }
+
+    /// Makes a call of the driver when it is its turn, and waits for it within the bound.
+    async fn in_turn<T: Send + 'static>(
+        &self,
+        turn: &Arc<Semaphore>,
+        who: String,
+        call: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let until = Instant::now() + self.0.within;
+        let silent = || problems::silent(&who, self.0.within);
+        let permit = timeout_at(until, Arc::clone(turn).acquire_owned()).await;
+        let permit = permit.map_err(|_| silent())?;
+        let (reply, answer) = oneshot::channel();
+        let asked = on_a_thread(permit.ok(), move || {
+            // Whoever waited may be gone: then what was made is let go of here.
+            let _ = reply.send(call());
+        });
+        asked.map_err(|e| Problem::no_thread(&e))?;
+        let answer = timeout_at(until, answer).await.map_err(|_| silent())?;
+        answer.unwrap_or_else(|_| Err(Problem::defect("a call of the driver panicked")))
+    }
+}
+
+impl Slot {
+    /// The device, started now if it was not. Only by whoever has the turn.
+    fn started(&self, options: DeviceOptions) -> Result<Device, Problem> {
+        if let Some(device) = self.device.get() {
+            return Ok(device.clone());
+        }
+        let unavailable = |error| problems::unavailable(Some(self.ordinal), &error);
+        let context = driver::open(self.ordinal).map_err(unavailable)?;
+        let device = Device::start(context, options).map_err(unavailable)?;
+        tracing::info!(device = self.ordinal, "a device is in use from now on");
+        Ok(self.device.get_or_init(|| device).clone())
+    }
+}
+
+/// The thread keeps the turn until its call is over, however long that takes.
+fn on_a_thread(
+    permit: Option<OwnedSemaphorePermit>,
+    call: impl FnOnce() + Send + 'static,
+) -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().name("kvroom-driver".to_owned());
+    let call = move || {
+        call();
+        drop(permit);
+    };
+    thread.spawn(call).map(|_| ())
+}
+
+#[cfg(feature = "cuda")]
+mod driver {
+    use super::{Context, DeviceError, Uuid};
+    use kvroom::device::cuda;
+    use std::time::Duration;
+
+    /// The thread that asks has no bound of its own: whoever waits for it has.
+    const LONG: Duration = Duration::from_secs(1 << 20);
+
+    pub(super) fn open(ordinal: u32) -> Result<Context, DeviceError> {
+        cuda::open(ordinal)
+    }
+
+    /// The devices that this process sees and can use.
+    pub(super) fn devices() -> Result<Vec<(u32, Uuid)>, DeviceError> {
+        let driver = cuda::probe(LONG).driver?;
+        let usable = driver.devices.into_iter().flatten();
+        Ok(usable.map(|of| (of.ordinal, Uuid(of.uuid))).collect())
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+mod driver {
+    use super::{Context, DeviceError, Uuid};
+
+    const NONE: DeviceError = DeviceError::NoDriver {
+        library: "libcuda.so.1 (this program was built without the feature `cuda`)",
+    };
+
+    pub(super) fn open(_: u32) -> Result<Context, DeviceError> {
+        Err(NONE)
+    }
+
+    pub(super) fn devices() -> Result<Vec<(u32, Uuid)>, DeviceError> {
+        Err(NONE)
+    }
+}

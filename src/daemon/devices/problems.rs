@@ -1,0 +1,134 @@
+//! What is wrong with a device, or with what is asked of it, as problem documents.
+
+use super::Uuid;
+use crate::daemon::config::of_the_daemon;
+use crate::daemon::http::Problem;
+use axum::http::StatusCode;
+use kvroom::device::{Culprit, DeviceError};
+use std::time::Duration;
+
+/// The machine's or the operator's fault: another time, or another daemon.
+fn not_here(detail: String) -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "device-unavailable",
+        "The device cannot be used",
+        detail,
+    )
+}
+
+/// The request's fault.
+pub(super) fn no_pool(detail: String) -> Problem {
+    Problem::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "bad-pool",
+        "The pool cannot be registered like this",
+        detail,
+    )
+}
+
+/// The device is lost, for everybody who shares its context in this process.
+pub(crate) fn lost(ordinal: u32, why: &str) -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "device-lost",
+        "The device is lost",
+        format!(
+            "{why}; no pool on device {ordinal} can serve any more: restart this daemon when no page of it may be \
+             in use"
+        ),
+    )
+}
+
+/// The configuration does not name it.
+pub(super) fn not_allowed(ordinal: u32, allowed: &[u32]) -> Problem {
+    if allowed.is_empty() {
+        return none_allowed();
+    }
+    no_pool(format!(
+        "memory.cuda.device: device {ordinal} may not be used, only {allowed:?}: add it to devices.ordinals in the \
+         configuration of the daemon, or correct the request"
+    ))
+}
+
+/// The configuration names none.
+pub(super) fn none_allowed() -> Problem {
+    no_pool(
+        "memory.cuda: this daemon may use no device: name those that it may in devices.ordinals of its configuration"
+            .to_owned(),
+    )
+}
+
+/// No device of this process has it.
+pub(super) fn no_such_uuid(uuid: Uuid, there: &[(u32, Uuid)]) -> Problem {
+    let there: Vec<String> = there.iter().map(|(n, of)| format!("{n}: {of}")).collect();
+    let there = match there.as_slice() {
+        [] => "none".to_owned(),
+        some => some.join(", "),
+    };
+    no_pool(format!(
+        "memory.cuda.device: this daemon sees no device {uuid}; it sees {there}: see CUDA_VISIBLE_DEVICES of the \
+         daemon"
+    ))
+}
+
+/// The driver does not come back.
+pub(super) fn silent(who: &str, within: Duration) -> Problem {
+    let text = format!(
+        "{who} did not answer within {within:?} (devices.driver_timeout): the driver hangs, or other calls of it do; \
+         see `nvidia-smi` and the kernel's log, and try again"
+    );
+    not_here(text).retry_after(5)
+}
+
+/// It could not be started.
+pub(super) fn unavailable(ordinal: Option<u32>, error: &DeviceError) -> Problem {
+    let keys = match error {
+        DeviceError::OutOfMemory { .. } | DeviceError::Limit { .. } => {
+            " (devices.slots, devices.slot_bytes, devices.streams)"
+        }
+        DeviceError::NoSuchDevice { .. } => " (devices.ordinals)",
+        _ => "",
+    };
+    let text = of_the_daemon(&format!("{error}{keys}"));
+    match (error, ordinal) {
+        (DeviceError::Lost(sticky), Some(ordinal)) => lost(ordinal, &sticky.to_string()),
+        (_, Some(ordinal)) => not_here(format!("device {ordinal}: {text}")),
+        (_, None) => not_here(text),
+    }
+}
+
+/// The driver did not open the memory.
+pub(super) fn not_imported(ordinal: u32, error: &DeviceError) -> Problem {
+    match error {
+        DeviceError::OutOfRange { offset, bytes, of } => no_pool(format!(
+            "memory.cuda: {bytes} bytes at offset {offset} are not within the allocation of the handle, which has \
+             {of}: correct offset and bytes"
+        )),
+        DeviceError::BadArgument { .. } | DeviceError::Driver { .. } => no_pool(format!(
+            "memory.cuda.handle: the driver does not open it on device {ordinal}: {}; it has to be of an allocation \
+             of cuMemAlloc that is there still, on this device, in another process of this host than the daemon",
+            told(error)
+        )),
+        error => unavailable(Some(ordinal), error),
+    }
+}
+
+/// The driver did not open the event.
+pub(super) fn no_event(ordinal: u32, error: &DeviceError) -> Problem {
+    match (error.culprit(), error) {
+        (Culprit::Caller, _) | (_, DeviceError::Driver { .. }) => Problem::unusable(format!(
+            "ready: the driver does not open the event on device {ordinal}: {}; it has to be of an event made for \
+             other processes (cudaEventInterprocess) that is there still, in another process of this host",
+            told(error)
+        )),
+        _ => unavailable(Some(ordinal), error),
+    }
+}
+
+/// Without whose bug it is: the caller is not the one who reads this.
+fn told(error: &DeviceError) -> String {
+    let text = error.to_string();
+    let end = text.find("; this is a bug");
+    text[..end.unwrap_or(text.len())].to_owned()
+}
