@@ -164,7 +164,10 @@ impl SlicedJob {
     }
 
     /// Where in the source's pool the payload of a frame is.
-    pub(super) fn window(&self, data: &Data) -> Result<Window, Box<CubePlanError>> {
+    ///
+    /// # Errors
+    /// What does not fit, in words.
+    pub(super) fn window(&self, data: &Data) -> Result<Window, String> {
         let Slice {
             src, dst, tokens, ..
         } = &*self.slice;
@@ -192,7 +195,7 @@ impl SlicedJob {
             .slice
             .part
             .of_layers(span(dst.layers.first, &data.layers));
-        let plan = CubePlan::new(src, dst, from, to, frame, &part)?;
+        let plan = CubePlan::new(src, dst, from, to, frame, &part).map_err(|e| e.to_string())?;
         let length = u64::from(data.length);
         Ok(Window::new(plan, End::Source, data.position, length))
     }

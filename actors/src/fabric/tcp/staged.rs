@@ -32,7 +32,8 @@ pub(crate) trait StagedSource: Send {
     /// Shows some of its bytes; false if it does not have these, which is an error of the job.
     ///
     /// They count through the job layer by layer, in each of them place by place. A cell's bytes are those
-    /// of the page; with a slice, those that the slice has of it, as the destination orders them.
+    /// of the page; with a slice, those that the slice has of it, in the order in which a
+    /// [`CubePlan`](kvroom_kernels::plan::cube::CubePlan) of that one cell gives them out.
     fn read(&self, range: Range<u64>, see: &mut dyn FnMut(&[u8])) -> bool;
 
     /// The sum over the job's cells (or rows, if it carries parts of cells); none if nobody made it.

@@ -863,6 +863,18 @@ fn gathered(to: &Rank, part: &Part, tokens: &Range<u64>, cells: &SliceCells) -> 
     let order = to.layout.order;
     // The walk's one exception: it goes plane by plane.
     let by_plane = order.slower(Dim::Head, Dim::Plane) && lens.iter().any(|len| *len != lens[0]);
+    let index = |row: &Row, dim: Dim| match dim {
+        Dim::Plane => row[PLANE],
+        Dim::Page => row[PAGE],
+        Dim::Layer => row[LAYER],
+        Dim::Token => row[GRANULE],
+        // Of the part: where it has other heads of each plane, the first ones come first.
+        Dim::Head => {
+            let plane = row[PLANE] as usize;
+            let held = to.layout.planes[plane].heads.first;
+            held + row[HEAD] - part.heads[plane].start
+        }
+    };
     let mut bytes = Vec::new();
     for layer in cells.layers() {
         for page in &to.pages {
@@ -870,9 +882,10 @@ fn gathered(to: &Rank, part: &Part, tokens: &Range<u64>, cells: &SliceCells) -> 
             cell.retain(|(row, at, _)| {
                 (row[LAYER], row[PAGE]) == (layer, *page) && image[*at] != GUARD
             });
-            if by_plane {
-                cell.sort_by_key(|(row, _, _)| row[PLANE]);
-            }
+            cell.sort_by_key(|(row, _, _)| {
+                let first = if by_plane { row[PLANE] } else { 0 };
+                (first, order.0.map(|dim| index(row, dim)))
+            });
             for (_, at, len) in cell {
                 bytes.extend(&image[*at..at + len]);
             }
