@@ -72,8 +72,8 @@ pub mod device {
     pub use kvroom_actors::copy::device::cuda;
     pub use kvroom_actors::copy::device::emulated;
     pub use kvroom_actors::copy::device::{
-        Context, Culprit, DeviceError, DeviceMemory, DeviceStats, Identity, IpcBytes, IpcMemory,
-        Kind, Ready, Sticky,
+        Context, Culprit, DeviceError, DeviceMemory, DeviceStats, Identity, InFlight, IpcBytes,
+        IpcMemory, Kind, Pinned, Polled, Priority, Queue, Ready, Sticky, Stream,
     };
     pub use kvroom_actors::copy::device_lane::{Device, DeviceOptions, LaneStats};
 }

@@ -303,7 +303,7 @@ fn doctor_names_every_fabric_and_claims_none_that_is_not_built() {
         .iter()
         .map(|f| f["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["local", "tcp", "unix", "shm", "ucx", "cuda"]);
+    assert_eq!(names, ["local", "tcp", "unix", "shm", "ucx"]);
     for fabric in &fabrics[..4] {
         assert_eq!(fabric["state"], "works", "{fabric}");
     }

@@ -33,7 +33,6 @@ over_fabrics!(
     every_byte_is_right_over_a_long_run_with_aborts_between_unequal_ranks,
     a_list_that_is_not_as_long_as_its_tokens_is_refused_on_both_sides,
     a_pool_that_is_added_later_says_what_it_holds,
-    a_lane_inside_the_gate_of_one_leg_keeps_the_pages_of_all_until_it_is_out,
     a_chunk_of_whole_turns_of_a_lane_is_copied_and_summed_to_its_end,
     an_abort_in_the_middle_of_one_leg_ends_all_and_gives_everything_back,
     a_chunk_that_is_cut_inside_a_page_of_the_receiver_ends_the_room,
@@ -41,6 +40,9 @@ over_fabrics!(
     a_sender_that_lacks_a_head_refuses_and_names_it,
     whole_cells_of_other_heads_are_refused,
 );
+
+// A lane is held there, which is in the sender's process where it copies from page to page.
+over_copies!(a_lane_inside_the_gate_of_one_leg_keeps_the_pages_of_all_until_it_is_out);
 
 /// Layers of every model here.
 const LAYERS: u32 = 4;

@@ -45,7 +45,7 @@ impl Chunk {
 
     /// The pages' bytes are there when this event has fired, and nothing reads them before: the copy is
     /// queued behind it, and no thread waits. For pages on a device. The event is recorded before the chunk
-    /// is pushed, and is not recorded again before its pages are back. The chunk counts as posted from now
+    /// is pushed (one that never was counts as fired, and the pages are read at once), and is not recorded again before its pages are back. The chunk counts as posted from now
     /// on: if the event takes longer than `Deadlines::stall`, the receiver takes the room for stalled.
     #[must_use]
     pub fn ready(mut self, ready: Arc<Ready>) -> Chunk {

@@ -62,8 +62,8 @@ impl ReadLease {
     ///
     /// # Panics
     ///
-    /// If `layer` is not below the pool's layers, or `index` not below the lease's length; if other
-    /// processes write the pool's pages ([`Pool::of_others`]); and in a child of fork, if the pool is shared.
+    /// If `layer` is not below the pool's layers, or `index` not below the lease's length; if the pool is on
+    /// a device (there are [`load`](Self::load) and `store`); if other processes write the pool's pages ([`Pool::of_others`]); and in a child of fork, if the pool is shared.
     #[track_caller]
     pub fn page(&self, layer: u32, index: usize) -> &[u8] {
         let (start, len) = cell(&self.held, layer, index);
@@ -132,8 +132,8 @@ impl WriteLease {
     ///
     /// # Panics
     ///
-    /// If `layer` is not below the pool's layers, or `index` not below the lease's length; if other
-    /// processes write the pool's pages ([`Pool::of_others`]); and in a child of fork, if the pool is shared.
+    /// If `layer` is not below the pool's layers, or `index` not below the lease's length; if the pool is on
+    /// a device (there are [`load`](Self::load) and `store`); if other processes write the pool's pages ([`Pool::of_others`]); and in a child of fork, if the pool is shared.
     #[track_caller]
     pub fn page(&self, layer: u32, index: usize) -> &[u8] {
         self.must_not_be_lent();
@@ -148,8 +148,8 @@ impl WriteLease {
     ///
     /// # Panics
     ///
-    /// If `layer` is not below the pool's layers, or `index` not below the lease's length; if other
-    /// processes write the pool's pages ([`Pool::of_others`]); and in a child of fork, if the pool is shared.
+    /// If `layer` is not below the pool's layers, or `index` not below the lease's length; if the pool is on
+    /// a device (there are [`load`](Self::load) and `store`); if other processes write the pool's pages ([`Pool::of_others`]); and in a child of fork, if the pool is shared.
     #[track_caller]
     pub fn page_mut(&mut self, layer: u32, index: usize) -> &mut [u8] {
         self.must_not_be_lent();

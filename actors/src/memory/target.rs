@@ -41,7 +41,8 @@ pub struct Landed {
 pub struct TargetSection {
     held: Arc<Held>,
     marks: Marks,
-    slice: Option<Sliced>,
+    /// Boxed: most claims have none.
+    slice: Option<Box<Sliced>>,
 }
 
 /// What of a section may be written, and what its cells have of that.
@@ -78,7 +79,7 @@ impl TargetSection {
     pub fn only(mut self, slice: Arc<TargetSlice>) -> Self {
         let pages = PageList::whole(self.arc_pages());
         let cells = SliceCells::new(&slice.dst, &slice.part, slice.tokens.clone(), pages, 0);
-        self.slice = Some(Sliced { slice, cells });
+        self.slice = Some(Box::new(Sliced { slice, cells }));
         self
     }
 
@@ -101,7 +102,7 @@ impl TargetSection {
     fn grid(&self) -> Grid {
         let layout = self.memory().layout();
         let places = self.pages().len() as u32;
-        match &self.slice {
+        match self.slice.as_deref() {
             None => Grid::even(layout.layers, places, layout.page_bytes),
             Some(Sliced { slice, cells }) => match cells {
                 Ok(cells) => Grid {

@@ -4,7 +4,7 @@ use super::base::Wiring;
 use crate::options::{DeviceKind, FabricKind};
 use crate::oracle::{PageStore, Shape};
 use crate::storms::Side;
-use kvroom::device::emulated::{Config, Machine};
+use kvroom::device::emulated::{Config, Machine, Own};
 use kvroom::device::{Device, DeviceOptions};
 use kvroom::{Order, Pool, PoolKind, PoolLayout};
 use std::sync::{Mutex, PoisonError};
@@ -53,6 +53,7 @@ fn emulated(side: Side) -> Result<Device, String> {
             delay: Duration::from_micros(200),
             straggler: 16,
             device_bytes: 8 << 30,
+            kernels: Own::all(),
             ..Config::default()
         })
     });

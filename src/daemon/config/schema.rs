@@ -318,7 +318,7 @@ tables! {
         ordinals: Vec<u32> = Vec::new(), such as 0;
         /// Staging slots of each device, in pinned host memory; so many pieces are queued there at a
         /// time, and that is what an abort waits for.
-        slots: usize = 8, within 2 => 256;
+        slots: usize = 8, within 4 => 256;
         /// Bytes of one slot, which is the largest piece.
         slot_bytes: Bytes = kib(1 << 10), within kib(4) => kib(64 << 10);
         /// Streams of each device for each direction.

@@ -150,6 +150,14 @@ impl<T: Send + 'static> Flight<T> {
                 Ok(true) => self.doubts = 0,
                 Ok(false) => {
                     self.doubts = 0;
+                    if let Proof::Idle(stream) = proof
+                        && let Ok(event) = stream.prove()
+                    {
+                        // An event could not be recorded behind the work; now one can. It is behind more than
+                        // that, and a stream that others keep busy is never idle.
+                        self.proofs.pop();
+                        self.proofs.push(event);
+                    }
                     return Ok(false);
                 }
                 Err(error) if !error.is_sticky() && self.doubts < DOUBTS => {

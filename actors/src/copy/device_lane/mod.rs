@@ -53,7 +53,8 @@ pub struct DeviceOptions {
     /// Staging slots, which is also how many pieces are queued at a time; 4 to 256. As many again are for
     /// what is on its way over a network, of which one peer has half at most, and as many, if any comes, for what arrives over one.
     pub slots: usize,
-    /// Bytes of one, which is the largest piece; 4 KiB to 64 MiB.
+    /// Bytes of one, which is the largest piece; 4 KiB to 64 MiB. What is sent over a network has whole pages
+    /// of a layer: a larger page ends its room there.
     pub slot_bytes: u64,
     /// Streams for each direction; 1 to 16.
     pub streams: usize,

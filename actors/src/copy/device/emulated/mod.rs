@@ -66,7 +66,7 @@ pub struct Config {
     pub timeline: usize,
     /// Whether devices reach each other's memory.
     pub peers: bool,
-    /// What can be launched, by name.
+    /// What can be launched, by name: kvroom's kernels are [`Own::all`].
     pub kernels: BTreeMap<String, Arc<dyn HostKernel>>,
 }
 
