@@ -29,6 +29,9 @@ over_copies!(
     states_go_by_their_segments,
     the_aux_row_comes_with_the_rank_that_has_it,
     sums_agree_where_two_ranks_write_one_cell,
+    every_byte_is_right_over_a_long_run_with_aborts_between_unequal_ranks,
+    a_list_that_is_not_as_long_as_its_tokens_is_refused_on_both_sides,
+    a_pool_that_is_added_later_says_what_it_holds,
     an_abort_in_the_middle_of_one_leg_ends_all_and_gives_everything_back,
     a_chunk_that_is_cut_inside_a_page_of_the_receiver_ends_the_room,
     a_request_of_another_length_ends_both_sides,
@@ -241,6 +244,16 @@ impl World {
                 let chunk = Chunk::tokens(tokens.clone()).layers(layers).pages(lease);
                 within(room.reserve()).await.unwrap().push(chunk).unwrap();
             }
+        }
+    }
+
+    /// The same to a room that may be over, of ranks with one pool.
+    async fn try_push(&self, room: &SendRoom, me: usize, tokens: Range<u64>) {
+        let rank = &self.prefill[me];
+        let mut lease = rank.lease(0, &tokens);
+        cube::fill(&mut lease, &rank.set[0], &tokens);
+        if let Ok(slot) = within(room.reserve()).await {
+            let _ = slot.push(Chunk::tokens(tokens).pages(lease.into_read()));
         }
     }
 
@@ -564,6 +577,128 @@ async fn an_abort_in_the_middle_of_one_leg_ends_all_and_gives_everything_back(ov
         drop(within(sender.released()).await);
     }
     world.moves(2).await;
+    world.end().await;
+}
+
+async fn every_byte_is_right_over_a_long_run_with_aborts_between_unequal_ranks(over: Over) {
+    let mut decode = side(8, 2, DimOrder::PAGES_HND);
+    for cube in decode.iter_mut().flatten() {
+        cube.page_tokens = 32;
+        cube.pages = 3;
+    }
+    let mut world = World::new(over, side(8, 4, DimOrder::NHD), decode).await;
+    let (mut done, mut ended) = (0, 0);
+    for id in 0..48_u64 {
+        // Which rank ends its room, after how many of the three chunks; none in every third round. All
+        // rooms of decode have all pages there are, so a late write would be seen in the next round.
+        let victim = (id % 3 != 0).then_some((id as usize % 6, id / 6 % 4));
+        world.turn = id;
+        world.checksum = id % 2 == 0;
+        let mut receivers = Vec::new();
+        for me in 0..2 {
+            receivers.push(world.receive(id, me).await);
+        }
+        let mut senders = Vec::new();
+        for me in 0..4 {
+            senders.push(world.send(id, me).await.unwrap());
+        }
+        for round in 0..4 {
+            if let Some((who, after)) = victim
+                && after == round
+            {
+                match who.checked_sub(4) {
+                    None => senders[who].abort("storm"),
+                    Some(me) => receivers[me].abort("storm"),
+                }
+            }
+            for (me, sender) in senders.iter().enumerate() {
+                let tokens = round * 32..(round * 32 + 32).min(75);
+                match round {
+                    3 => drop(sender.finish(75, None)),
+                    _ => world.try_push(sender, me, tokens).await,
+                }
+            }
+        }
+        for (me, room) in receivers.iter().enumerate() {
+            let outcome = within(room.outcome()).await;
+            let back = within(room.released()).await;
+            let of = &world.decode[me].set[0];
+            match outcome {
+                Outcome::Done => {
+                    let right = cube::check(&back.leases[0], of, &(0..75));
+                    assert!(right.is_ok(), "room {id}, decode rank {me}: {right:?}");
+                    done += 1;
+                }
+                Outcome::Aborted(_) => ended += 1,
+            }
+        }
+        for sender in &senders {
+            within(sender.outcome()).await;
+            drop(within(sender.released()).await);
+        }
+    }
+    assert!(done >= 48 && ended >= 16, "{done} done, {ended} ended");
+    world.end().await;
+}
+
+async fn a_list_that_is_not_as_long_as_its_tokens_is_refused_on_both_sides(over: Over) {
+    let world = World::new(over, side(4, 2, DimOrder::NHD), side(4, 1, DimOrder::NHD)).await;
+    let (rank, peers) = (&world.decode[0], &world.peers[0]);
+    let peers: Vec<&Peer> = peers.iter().collect();
+    for tokens in [0..64, 0..96] {
+        let room = rank.node.receive(RoomId(1)).from_ranks(&peers, 0).total(75);
+        let room = room.into(rank.lease(0, &tokens));
+        let error = within(room.start()).await.unwrap_err();
+        let StartErrorKind::BadRequest(text) = &error.kind else {
+            panic!("{error}")
+        };
+        let says = format!(
+            "fill 5 pages of pool \"kv\", its lease has {}",
+            tokens.end / 16
+        );
+        assert!(text.contains(&says), "{text}");
+        assert_eq!(error.leases.len(), 1);
+    }
+    // A chunk whose lease is shorter or longer than its tokens.
+    for (id, pages) in [(2, 0..16), (3, 0..48)] {
+        let receiver = world.receive(id, 0).await;
+        let sender = world.send(id, 0).await.unwrap();
+        let lease = world.prefill[0].lease(0, &pages).into_read();
+        let chunk = Chunk::tokens(0..32).pages(lease);
+        within(sender.reserve()).await.unwrap().push(chunk).unwrap();
+        for outcome in [
+            within(sender.outcome()).await,
+            within(receiver.outcome()).await,
+        ] {
+            let Outcome::Aborted(reason) = outcome else {
+                panic!("{outcome}")
+            };
+            assert_eq!(reason.code, Code::BadChunk, "{reason}");
+        }
+        drop(within(receiver.released()).await);
+        drop(within(sender.released()).await);
+    }
+    world.end().await;
+}
+
+async fn a_pool_that_is_added_later_says_what_it_holds(over: Over) {
+    let mut world = World::new(over, side(4, 2, DimOrder::NHD), side(4, 1, DimOrder::HND)).await;
+    let late = |mut cube: CubeLayout| {
+        cube.name = "late".into();
+        cube
+    };
+    for rank in world.prefill.iter_mut().chain(&mut world.decode) {
+        let content = late(rank.set[0].clone());
+        let pool = over.pool(content.pool_layout().unwrap());
+        let pool = pool.with_content(content.clone()).unwrap();
+        within(rank.node.add_pool(pool.clone())).await.unwrap();
+        rank.pools.push(pool);
+        rank.set.push(content);
+    }
+    for peer in &world.peers[0] {
+        until("the peer's pool is known", || peer.contents().len() == 2).await;
+    }
+    world.moves(1).await;
     world.end().await;
 }
 

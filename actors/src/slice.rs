@@ -143,3 +143,126 @@ fn granules(layout: &CubeLayout, tokens: &Range<u64>) -> u64 {
         .div_ceil(granule)
         .saturating_sub(tokens.start / granule)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use kvroom_kernels::layout::cube::{CubeKind, DimOrder, Dtype, Plane, Share};
+
+    /// 4 layers, two planes of 8 heads of 2 bytes, of which the rank holds some.
+    fn holding(first: u32, held: u32, page_tokens: u32) -> Arc<CubeLayout> {
+        let plane = Plane {
+            heads: Share::part(8, first, held),
+            channels: 1,
+            dtype: Dtype::bf16(),
+        };
+        Arc::new(CubeLayout {
+            name: "kv".into(),
+            kind: CubeKind::Kv,
+            layers: Share::part(9, 3, 4),
+            planes: vec![plane; 2],
+            page_tokens,
+            granule: 1,
+            pages: 8,
+            page_gap: 0,
+            order: DimOrder::NHD,
+        })
+    }
+
+    fn heads(start: u32, end: u32) -> Part {
+        Part {
+            layers: Span::new(3, 7),
+            heads: vec![Span::new(start, end); 2],
+        }
+    }
+
+    fn pages(range: Range<usize>) -> PageList {
+        PageList {
+            list: Arc::new([0, 1, 2, 3, 4, 5, 6, 7]),
+            range,
+        }
+    }
+
+    /// Heads 0..4 to heads 2..8, of which the sender may write 2..4.
+    fn both() -> (Slice, TargetSlice) {
+        let (src, dst) = (holding(0, 4, 4), holding(2, 6, 8));
+        let job = Slice {
+            src,
+            dst: Arc::clone(&dst),
+            part: heads(2, 4),
+            tokens: 16..30,
+        };
+        let target = TargetSlice {
+            dst,
+            part: heads(2, 4),
+            tokens: 8..30,
+        };
+        (job, target)
+    }
+
+    #[test]
+    fn a_job_has_the_bytes_of_its_layers_heads_and_tokens() {
+        let (job, target) = both();
+        // Two planes of two heads of two bytes, for 14 tokens.
+        assert_eq!(job.bytes(0..1), 8 * 14);
+        assert_eq!(job.bytes(1..4), 8 * 14 * 3);
+        let plan = job.plan(1..4, pages(0..4), pages(1..3)).unwrap();
+        assert_eq!(plan.total_bytes(), 8 * 14 * 3);
+        let plan = target.plan(&job, 1..4, pages(0..4), pages(1..3));
+        assert_eq!(plan.unwrap().total_bytes(), 8 * 14 * 3);
+        // Layers that the part does not have.
+        assert_eq!(job.bytes(4..9), 0);
+    }
+
+    #[test]
+    fn what_a_job_asks_beyond_what_the_receiver_allows_is_not_planned() {
+        let (mut job, mut target) = both();
+        let writes = |target: &TargetSlice, job: &Slice, layers| {
+            let plan = target.plan(job, layers, pages(0..4), pages(1..3)).unwrap();
+            plan.total_bytes()
+        };
+        target.part = heads(3, 4);
+        assert_eq!(writes(&target, &job, 0..4), 4 * 14 * 4);
+        target.part.layers = Span::new(5, 6);
+        assert_eq!(writes(&target, &job, 0..4), 4 * 14);
+        // What it says of the destination counts for nothing.
+        job.dst = holding(0, 8, 8);
+        job.part = heads(0, 4);
+        assert_eq!(writes(&target, &job, 0..4), 4 * 14);
+        target.part = Part::nothing(2);
+        let error = target.plan(&job, 0..4, pages(0..4), pages(1..3));
+        assert!(error.unwrap_err().contains("the plan is empty"));
+    }
+
+    #[test]
+    fn a_job_that_is_for_other_places_than_its_tokens_have_is_refused() {
+        let (mut job, target) = both();
+        let plan = |job: &Slice, from, to| target.plan(job, 0..4, from, to).map(|_| ());
+        assert_eq!(plan(&job, pages(0..4), pages(1..3)), Ok(()));
+        let error = plan(&job, pages(0..4), pages(0..2)).unwrap_err();
+        assert!(error.contains("do not begin at place 0"), "{error}");
+        job.tokens = 16..31;
+        let error = plan(&job, pages(0..4), pages(1..3)).unwrap_err();
+        assert!(error.contains("which is for 8..30"), "{error}");
+        job.tokens = 0..14;
+        let error = plan(&job, pages(0..4), pages(0..2)).unwrap_err();
+        assert!(error.contains("which is for 8..30"), "{error}");
+    }
+
+    #[test]
+    fn both_sides_have_the_same_rows_of_what_is_carried() {
+        let (job, target) = both();
+        let here: Vec<_> = job.rows(0..4, pages(0..4)).unwrap().collect();
+        let there = Slice {
+            src: Arc::clone(&target.dst),
+            ..job
+        };
+        let there: Vec<_> = there.rows(0..4, pages(1..3)).unwrap().collect();
+        assert_eq!(here.len(), 4 * 2 * 2 * 14);
+        let names = |rows: &[kvroom_kernels::plan::cube::Row]| {
+            rows.iter().map(|row| row.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&here), names(&there));
+    }
+}

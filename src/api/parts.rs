@@ -67,6 +67,9 @@ pub(super) struct Into<'a> {
 
 type Refused = StartErrorKind;
 
+/// A sender, what it covers of which pool, and how many receivers it has, of which this is which.
+type Named = (PeerRef, Vec<(String, CubePart)>, (u16, u16));
+
 fn bad<T>(text: String) -> Result<T, Refused> {
     Err(StartErrorKind::BadRequest(text))
 }
@@ -161,11 +164,7 @@ impl Into<'_> {
     }
 
     /// The same for parts of cells.
-    #[allow(clippy::type_complexity)]
-    fn by_parts(
-        &self,
-        from: Vec<(PeerRef, Vec<(String, CubePart)>, (u16, u16))>,
-    ) -> Result<Vec<Leg>, Refused> {
+    fn by_parts(&self, from: Vec<Named>) -> Result<Vec<Leg>, Refused> {
         let contents = self.contents()?;
         for (i, (_, parts, _)) in from.iter().enumerate() {
             for (at, (name, _)) in parts.iter().enumerate() {

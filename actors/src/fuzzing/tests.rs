@@ -132,7 +132,11 @@ mod kept {
     use crate::peer::wire::{self, DataHello, Greeting, Verdict};
     use crate::reason::{Code, Reason};
     use kvroom_kernels::coverage::Coverage;
+    use kvroom_kernels::layout::cube::{
+        CubeKind, CubeLayout, DimOrder, Dtype, Plane as CubePlane, Share, Span,
+    };
     use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};
+    use kvroom_kernels::plan::cube::Part as CubePart;
 
     fn life(n: u64) -> Incarnation {
         Incarnation {
@@ -149,6 +153,26 @@ mod kept {
                 number: ClaimNo(7),
             },
             room: RoomKey::new(42, 1),
+        }
+    }
+
+    /// Heads 1..3 of 4, and scales of them.
+    fn content() -> CubeLayout {
+        let plane = CubePlane {
+            heads: Share::part(4, 1, 2),
+            channels: 2,
+            dtype: Dtype::fp8_e4m3(),
+        };
+        CubeLayout {
+            name: "scales".into(),
+            kind: CubeKind::Scale { of: "kv".into() },
+            layers: Share::part(9, 3, 2),
+            planes: vec![plane; 2],
+            page_tokens: 4,
+            granule: 1,
+            pages: 3,
+            page_gap: 0,
+            order: DimOrder::NHD,
         }
     }
 
@@ -237,8 +261,8 @@ mod kept {
             Body::Credit { claims: 4 },
             Body::PoolAdded {
                 pool: PoolId(3),
-                layout: layout(),
-                content: None,
+                layout: content().pool_layout().unwrap(),
+                content: Some(Box::new(content())),
             },
             Body::PoolRetired { pool: PoolId(3) },
             Body::Ping { nonce: 5 },
@@ -266,6 +290,14 @@ mod kept {
             let name = body.name().to_lowercase();
             (name, payload(Some(body)))
         }));
+        if let Some(Body::Claim(mut claim)) = bodies().into_iter().next() {
+            let part = CubePart {
+                layers: Span::new(3, 5),
+                heads: vec![Span::new(1, 2), Span::new(0, 0)],
+            };
+            claim.part = Part::Slices(vec![Some(part), None]);
+            seeds.push(("slices".into(), payload(Some(Body::Claim(claim)))));
+        }
         seeds
     }
 
@@ -293,8 +325,11 @@ mod kept {
             higher: 2,
         };
         let offer = Offer {
-            pools: vec![(PoolId(0), layout())],
-            contents: Vec::new(),
+            pools: vec![
+                (PoolId(0), layout()),
+                (PoolId(1), content().pool_layout().unwrap()),
+            ],
+            contents: vec![(PoolId(1), content())],
             credit: 8,
             resume: Some(session),
             received: 9,

@@ -526,7 +526,7 @@ fn what() -> impl Strategy<Value = What> {
     ]
 }
 
-/// Whether there is a text in it, or a list longer than one.
+/// Whether there is a text in it, or a list longer than one, or a section of parts.
 fn is_long(what: &What) -> bool {
     let What::Room(step) = what else {
         return false;
@@ -538,7 +538,9 @@ fn is_long(what: &What) -> bool {
         | Told::PeerEnded { .. }
         | Told::LegLost { .. } => true,
         Told::JobOver { end, .. } => matches!(end, JobEnd::Errored(_)),
-        Told::Bind { terms, .. } => terms.sections.len() > 1,
+        Told::Bind { terms, .. } => {
+            terms.sections.len() > 1 || terms.sections.iter().any(|s| s.slice.is_some())
+        }
         _ => false,
     }
 }

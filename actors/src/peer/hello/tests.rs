@@ -278,3 +278,46 @@ fn tokens_of_an_aux_page_do_not_matter() {
     b.offer.pools[0].1.page_tokens = 99;
     assert!(accept(&a, &b, None).is_ok());
 }
+
+/// Heads `first..first + held` of 8, in pages of so many tokens; the cells follow from it.
+fn holding(node: &mut Node, first: u32, held: u32, page_tokens: u32) {
+    use kvroom_kernels::layout::cube::{CubeKind, DimOrder, Dtype, Plane, Share};
+    let plane = Plane {
+        heads: Share::part(8, first, held),
+        channels: 64,
+        dtype: Dtype::bf16(),
+    };
+    let content = CubeLayout {
+        name: "kv".into(),
+        kind: CubeKind::Kv,
+        layers: Share::whole(32),
+        planes: vec![plane; 2],
+        page_tokens,
+        granule: 1,
+        pages: 100,
+        page_gap: 0,
+        order: DimOrder::NHD,
+    };
+    node.offer.pools = vec![(PoolId(0), content.pool_layout().unwrap())];
+    node.offer.contents = vec![(PoolId(0), content)];
+}
+
+#[test]
+fn pools_that_both_say_what_they_hold_fit_by_that_and_not_by_their_cells() {
+    let (mut a, mut b) = (node("a", 1), node("b", 2));
+    holding(&mut a, 0, 2, 16);
+    holding(&mut b, 0, 8, 32);
+    assert!(accept(&a, &b, None).is_ok());
+    assert!(accept(&b, &a, None).is_ok());
+    // If one side says nothing, cells are what there is to compare.
+    a.offer.contents.clear();
+    let refusal = accept(&a, &b, None).unwrap_err().to_string();
+    assert!(refusal.contains("page_bytes"), "{refusal}");
+    // Pages of which none divides the other.
+    let (mut a, mut b) = (node("a", 1), node("b", 2));
+    holding(&mut a, 0, 8, 16);
+    holding(&mut b, 0, 8, 24);
+    let refusal = accept(&a, &b, None).unwrap_err().to_string();
+    let says = "page_tokens (one must divide the other) 16 here, 24 there";
+    assert!(refusal.contains(says), "{refusal}");
+}

@@ -138,12 +138,7 @@ impl Leg {
 
     /// The tokens of a chunk that this leg wants, which of its pages hold them, and which places of the
     /// claim; nothing if it wants none.
-    #[allow(clippy::type_complexity)]
-    fn stretch(
-        &self,
-        s: &SectionShape,
-        chunk: &Chunk,
-    ) -> Result<Option<(Range<u64>, Range<u32>, Range<u32>)>, String> {
+    fn stretch(&self, s: &SectionShape, chunk: &Chunk) -> Result<Option<Stretch>, String> {
         let there = u64::from(s.page_tokens.max(1));
         let here = u64::from(
             s.slice
@@ -181,6 +176,9 @@ impl Leg {
         format!("chunk {no} (tokens {start}..{end}) to rank {rank}: {why}")
     }
 }
+
+/// Tokens, which pages of a chunk hold them, and which places of the claim.
+type Stretch = (Range<u64>, Range<u32>, Range<u32>);
 
 /// The layers of a chunk that the section wants, as the destination counts them.
 fn layers(s: &SectionShape, chunk: &Chunk) -> Result<Range<u32>, String> {

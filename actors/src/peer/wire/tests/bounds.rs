@@ -1,4 +1,8 @@
 use super::*;
+use kvroom_kernels::layout::cube::{
+    CubeKind, CubeLayout, DimOrder, Dtype, Plane as CubePlane, Share, Span,
+};
+use kvroom_kernels::plan::cube::Part as CubePart;
 
 #[test]
 fn a_claim_that_says_what_none_may_say_is_refused_with_the_bound() {
@@ -79,4 +83,90 @@ fn other_bodies_are_bounded_too() {
         content: None,
     };
     assert!(refused(&frame(added)).starts_with("a pool name of 0 bytes"));
+}
+
+/// A content, and the cells that it gives.
+fn content() -> (CubeLayout, PoolLayout) {
+    let plane = CubePlane {
+        heads: Share::part(4, 1, 2),
+        channels: 2,
+        dtype: Dtype::fp8_e4m3(),
+    };
+    let content = CubeLayout {
+        name: "kv".into(),
+        kind: CubeKind::Kv,
+        layers: Share::whole(2),
+        planes: vec![plane; 2],
+        page_tokens: 4,
+        granule: 1,
+        pages: 3,
+        page_gap: 0,
+        order: DimOrder::NHD,
+    };
+    let cells = content.pool_layout().unwrap();
+    (content, cells)
+}
+
+#[test]
+fn a_content_must_be_one_that_a_pool_can_have_and_give_its_cells() {
+    let added = |content: CubeLayout, layout: &PoolLayout| Frame {
+        seq: 1,
+        ack: 0,
+        body: Some(Body::PoolAdded {
+            pool: PoolId(0),
+            layout: layout.clone(),
+            content: Some(Box::new(content)),
+        }),
+    };
+    let (right, cells) = content();
+    let frame = added(right.clone(), &cells);
+    assert_eq!(decode_frame(&bytes(&frame)[PREFIX..], &BOUNDS), Ok(frame));
+    let with = |change: fn(&mut CubeLayout)| {
+        let mut content = right.clone();
+        change(&mut content);
+        refused(&added(content, &cells))
+    };
+    assert!(with(|c| c.layers.held = 3).contains("layers says 0..3 of 2"));
+    assert!(with(|c| c.pages = 4).contains("does not give its cells"));
+    assert!(with(|c| c.name = "other".into()).contains("does not give its cells"));
+
+    let mut offer = offer();
+    offer.pools = vec![(PoolId(3), cells)];
+    let wrong = |contents| {
+        let greeting = Greeting::Offer(Offer {
+            contents,
+            ..offer.clone()
+        });
+        let error = encode_greeting(&greeting, &mut Vec::new());
+        error.map_err(|error| error.to_string())
+    };
+    assert_eq!(wrong(vec![(PoolId(3), right.clone())]), Ok(()));
+    let error = wrong(vec![(PoolId(4), right.clone())]).unwrap_err();
+    assert!(
+        error.contains("a content of pool 4, which is not listed"),
+        "{error}"
+    );
+    let twice = vec![(PoolId(3), right.clone()), (PoolId(3), right.clone())];
+    let error = wrong(twice).unwrap_err();
+    assert!(error.contains("two contents of pool 3"), "{error}");
+}
+
+#[test]
+fn a_claim_has_a_part_for_each_section_and_no_more_planes_than_a_pool_can_have() {
+    let part = |planes| CubePart {
+        layers: Span::new(0, 1),
+        heads: vec![Span::new(0, 1); planes],
+    };
+    let slices = |parts| claim_frame(|c| c.part = Part::Slices(parts));
+    let most = slices(vec![Some(part(CubeLayout::MAX_PLANES))]);
+    assert_eq!(decode_frame(&bytes(&most)[PREFIX..], &BOUNDS), Ok(most));
+    assert!(refused(&slices(vec![None, None])).starts_with("2 parts for 1 sections"));
+    let frame = slices(vec![Some(part(CubeLayout::MAX_PLANES + 1))]);
+    let error = decode_frame(&bytes(&frame)[PREFIX..], &BOUNDS).unwrap_err();
+    let says = "length 9, expected at most 8 planes";
+    assert!(error.to_string().contains(says), "{error}");
+    let frame = slices(vec![None; Claim::MAX_SECTIONS + 1]);
+    let error = decode_frame(&bytes(&frame)[PREFIX..], &BOUNDS).unwrap_err();
+    let says = "length 65, expected at most 64 sections";
+    assert!(error.to_string().contains(says), "{error}");
 }
