@@ -848,9 +848,10 @@ async fn parts_that_leave_a_head_out_or_name_one_twice_are_refused() {
 
 #[tokio::test]
 async fn parts_of_cells_do_not_go_over_tcp_yet_and_the_room_says_so() {
-    let (prefill, decode) = (kv(4, 0, 2), kv(4, 0, 1));
+    let mut contents = [kv(4, 0, 1), kv(4, 0, 1)];
+    contents[1].page_tokens = 32;
     let mut nodes = Vec::new();
-    for (name, content) in [("p", &prefill), ("d", &decode)] {
+    for (name, content) in ["p", "d"].into_iter().zip(&contents) {
         let pool = Pool::owned(content.pool_layout().unwrap()).unwrap();
         let pool = pool.with_content(content.clone()).unwrap();
         let node = Node::builder(name).listen("tcp://127.0.0.1:0");
@@ -859,19 +860,18 @@ async fn parts_of_cells_do_not_go_over_tcp_yet_and_the_room_says_so() {
     }
     let (p, (d, pool)) = (&nodes[0].0, &nodes[1]);
     let peer = within(d.connect(&p.addresses()[0])).await.unwrap();
-    let lease = pool.lease_write(&[0]).unwrap();
-    let half = d.receive(RoomId(1)).total(16);
-    let other = within(d.connect(&p.addresses()[0])).await.unwrap();
-    let room = half
-        .from_part(&peer, [("kv", heads(0, 2))])
-        .from_part(&other, [("kv", heads(2, 4))])
-        .into(lease);
+    let room = d.receive(RoomId(1)).from_ranks(&[&peer], 0).total(32);
+    let room = room.into(pool.lease_write(&[0]).unwrap());
     let receiver = within(room.start()).await.unwrap();
     let outcome = within(receiver.outcome()).await;
     let Outcome::Aborted(reason) = outcome else {
         panic!("{outcome}")
     };
     assert_eq!(reason.code, Code::LayoutMismatch, "{reason}");
+    assert!(
+        reason.text.contains("this session goes over tcp"),
+        "{reason}"
+    );
     drop(within(receiver.released()).await);
     for (node, _) in nodes {
         within(node.shutdown()).await;

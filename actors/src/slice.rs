@@ -64,6 +64,7 @@ impl Slice {
     ///
     /// # Errors
     /// [`CubePlanError`]: the pages do not hold them.
+    #[allow(clippy::result_large_err)] // It is the planner's.
     pub fn rows(&self, layers: Range<u32>, from: PageList) -> Result<Rows, CubePlanError> {
         Rows::new(
             &self.src,
@@ -77,6 +78,7 @@ impl Slice {
     ///
     /// # Errors
     /// [`CubePlanError`]: the two ends do not fit.
+    #[allow(clippy::result_large_err)] // It is the planner's.
     pub fn plan(
         &self,
         layers: Range<u32>,
@@ -126,6 +128,7 @@ impl TargetSlice {
     ///
     /// # Errors
     /// [`CubePlanError`]: the pages do not hold them.
+    #[allow(clippy::result_large_err)] // It is the planner's.
     pub fn rows(&self, pages: Arc<[u32]>) -> Result<Rows, CubePlanError> {
         let pages = PageList::whole(pages);
         Rows::new(&self.dst, pages, self.tokens.clone(), &self.part)

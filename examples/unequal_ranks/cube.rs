@@ -141,7 +141,7 @@ fn image(
 /// Writes the request's numbers into the pages of a source.
 pub(crate) fn fill(lease: &mut WriteLease, of: &CubeLayout, tokens: &Range<u64>) {
     let cells = PoolLayout::clone(lease.pool().layout());
-    let image = image(of, &cells, &lease.pages().to_vec(), tokens, JUNK);
+    let image = image(of, &cells, lease.pages(), tokens, JUNK);
     for (layer, places) in (0..).zip(image) {
         for (place, bytes) in places.into_iter().enumerate() {
             lease.page_mut(layer, place).copy_from_slice(&bytes);

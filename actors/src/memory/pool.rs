@@ -81,7 +81,7 @@ pub enum PoolError {
         /// The pool's name.
         pool: String,
         /// What is wrong with it.
-        error: CubeError,
+        error: Box<CubeError>,
     },
     /// A content whose pages are not together in a layer, as with heads before pages: such a pool has no
     /// cells that could be lent by pages.
@@ -501,7 +501,7 @@ impl Pool {
         let layout = self.layout();
         let pool = || layout.name.clone();
         if let Err(error) = content.validate() {
-            let pool = pool();
+            let (pool, error) = (pool(), Box::new(error));
             return Err(PoolError::BadContent { pool, error });
         }
         let Some(cells) = content.pool_layout() else {

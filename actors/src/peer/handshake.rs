@@ -291,7 +291,7 @@ impl Handshake {
                 self.state = State::Deciding;
                 Ok(Some(Step::Accepted {
                     theirs,
-                    offer,
+                    offer: Box::new(offer),
                     accepted,
                     decider: true,
                 }))
@@ -366,7 +366,7 @@ impl Handshake {
         self.state = State::Awaiting;
         Ok(Some(Step::Accepted {
             theirs,
-            offer,
+            offer: Box::new(offer),
             accepted,
             decider: false,
         }))

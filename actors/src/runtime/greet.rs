@@ -366,7 +366,7 @@ pub(crate) async fn greet(
                     if let Some(socket) = nearer(&role, &conn, &offer) {
                         return Ok(Greeted::Nearer(socket));
                     }
-                    let both = (&ours.offer, &offer);
+                    let both = (&ours.offer, &*offer);
                     linked = share(state, &mut conn, &mut got, both, &accepted, decider).await?;
                     got.not_beyond = linked.is_some();
                 } else if let (Some(ours), Some(theirs)) = (&mine, &offer.host)
@@ -382,7 +382,7 @@ pub(crate) async fn greet(
                         "both nodes are on one host, and neither has shared pools only: bytes go over sockets"
                     );
                 }
-                agreed = Some((offer, accepted));
+                agreed = Some((*offer, accepted));
                 if decider {
                     let agreed = mine.zip(agreed);
                     break attach(state, conn, got.bytes, role, agreed, linked, true).await;

@@ -19,7 +19,7 @@ pub enum Step {
         /// Who the peer is.
         theirs: Hello,
         /// What it has.
-        offer: Offer,
+        offer: Box<Offer>,
         /// How the session begins or goes on. The peer has the same name for it.
         accepted: Accepted,
         /// Whether it is this node that decides.
