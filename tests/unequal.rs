@@ -7,6 +7,7 @@ mod common;
 mod cube;
 
 use common::*;
+use kvroom::actors::copy::plant::Brake;
 use kvroom::layout::{
     CubeKind, CubeLayout, DimOrder, Dtype, Part, Plane, Routes, Share, Span, routes,
 };
@@ -32,6 +33,7 @@ over_copies!(
     every_byte_is_right_over_a_long_run_with_aborts_between_unequal_ranks,
     a_list_that_is_not_as_long_as_its_tokens_is_refused_on_both_sides,
     a_pool_that_is_added_later_says_what_it_holds,
+    a_lane_inside_the_gate_of_one_leg_keeps_the_pages_of_all_until_it_is_out,
     an_abort_in_the_middle_of_one_leg_ends_all_and_gives_everything_back,
     a_chunk_that_is_cut_inside_a_page_of_the_receiver_ends_the_room,
     a_request_of_another_length_ends_both_sides,
@@ -86,6 +88,8 @@ struct Rank {
     pools: Vec<Pool>,
     set: Vec<CubeLayout>,
     address: String,
+    /// Holds its lanes inside gates.
+    brake: Brake,
 }
 
 impl Rank {
@@ -102,7 +106,11 @@ impl Rank {
             builder = builder.pool(pool.clone());
             pools.push(pool);
         }
-        let node = builder.lanes(2).start().await.unwrap();
+        let brake = Brake::default();
+        let of_lanes = brake.clone();
+        let node = builder.lanes(2);
+        let node = node.configure(move |config| config.brake = Some(of_lanes));
+        let node = node.start().await.unwrap();
         let address = match node.addresses().first() {
             Some(address) => address.clone(),
             None => format!("local://{name}"),
@@ -112,6 +120,7 @@ impl Rank {
             pools,
             set: set.to_vec(),
             address,
+            brake,
         }
     }
 
@@ -432,6 +441,12 @@ async fn layers_may_be_pushed_one_by_one(over: Over) {
         world.moves(1).await;
         world.end().await;
     }
+    // The second stage's first layer is the source's fourth.
+    let stages = [0..3, 3..4].map(|layers| vec![staged(layers, kv(8, 0, 1))]);
+    let mut world = World::new(over, side(8, 2, DimOrder::NHD), stages.into()).await;
+    world.layers = 1;
+    world.moves(1).await;
+    world.end().await;
 }
 
 /// One head, which each rank has whole.
@@ -699,6 +714,43 @@ async fn a_pool_that_is_added_later_says_what_it_holds(over: Over) {
         until("the peer's pool is known", || peer.contents().len() == 2).await;
     }
     world.moves(1).await;
+    world.end().await;
+}
+
+async fn a_lane_inside_the_gate_of_one_leg_keeps_the_pages_of_all_until_it_is_out(over: Over) {
+    let world = World::new(over, side(8, 4, DimOrder::NHD), side(8, 2, DimOrder::HND)).await;
+    let receiver = world.receive(1, 0).await;
+    let (rank, brake) = (&world.decode[0], &world.prefill[1].brake);
+    brake.hold_after(0);
+    let mut senders = Vec::new();
+    for me in 0..2 {
+        let sender = world.send(1, me).await.unwrap();
+        world.push(&sender, me, 0..64).await;
+        world.push(&sender, me, 64..75).await;
+        sender.finish(75, None).unwrap();
+        senders.push(sender);
+    }
+    until("a lane is inside", || brake.held() > 0).await;
+    receiver.abort("the user left");
+    let outcome = within(receiver.outcome()).await;
+    assert!(matches!(outcome, Outcome::Aborted(_)), "{outcome}");
+    for sender in &senders {
+        let outcome = within(sender.outcome()).await;
+        assert!(matches!(outcome, Outcome::Aborted(_)), "{outcome}");
+    }
+    // The other leg's sender is out, and its source free; what both write is not.
+    drop(within(senders[0].released()).await);
+    assert!(receiver.try_released().is_none());
+    assert_eq!(rank.pools[0].leased_pages(), 5);
+    brake.release();
+    let mut back = within(receiver.released()).await;
+    assert_eq!(back.proofs.len(), 2);
+    cube::clear(&mut back.leases[0]);
+    drop(within(senders[1].released()).await);
+    // Nothing of the request came after the lease did.
+    let right = cube::check(&back.leases[0], &world.decode[0].set[0], &(0..0));
+    assert!(right.is_ok(), "{right:?}");
+    drop(back);
     world.end().await;
 }
 

@@ -345,3 +345,6 @@ fn cells_differ(here: &CubeLayout, there: &CubeLayout) -> Option<String> {
 fn bad(text: String) -> Reason {
     Reason::new(Code::BadClaim, text)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::copy::schedule::Class;
+use kvroom_kernels::layout::cube::{CubeKind, CubeLayout, DimOrder, Dtype, Plane, Share};
 
 fn greetings() -> Vec<Greeting> {
     let session = SessionId {
@@ -117,7 +118,30 @@ fn the_longest_hello_and_the_longest_offer_may_be_said() {
             (PoolId(n), layout)
         })
         .collect();
+    // Each says what it holds, in as many words as there can be.
+    let plane = Plane {
+        heads: Share::part(u32::MAX, u32::MAX / 2, 1),
+        channels: 1 << 20,
+        dtype: Dtype::new(&name[..32], 128),
+    };
+    let content = |layout: &PoolLayout| CubeLayout {
+        name: layout.name.clone(),
+        kind: CubeKind::Scale { of: name.clone() },
+        layers: Share::part(u32::MAX, u32::MAX / 2, 1),
+        planes: vec![plane.clone(); CubeLayout::MAX_PLANES],
+        page_tokens: 1 << 16,
+        granule: 1 << 16,
+        pages: 1 << 16,
+        page_gap: 1 << 36,
+        order: DimOrder::NHD,
+    };
+    for (id, layout) in &mut most.pools {
+        let content = content(layout);
+        *layout = content.pool_layout().unwrap();
+        most.contents.push((*id, content));
+    }
     encode_greeting(&Greeting::Offer(most), &mut out).unwrap();
+    assert!(out.len() > OFFER_BYTES / 2, "{}", out.len());
 }
 
 /// What is wrong with a greeting, both when it is to be said and when it is heard.
