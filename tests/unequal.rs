@@ -34,6 +34,7 @@ over_copies!(
     a_list_that_is_not_as_long_as_its_tokens_is_refused_on_both_sides,
     a_pool_that_is_added_later_says_what_it_holds,
     a_lane_inside_the_gate_of_one_leg_keeps_the_pages_of_all_until_it_is_out,
+    a_chunk_of_whole_turns_of_a_lane_is_copied_and_summed_to_its_end,
     an_abort_in_the_middle_of_one_leg_ends_all_and_gives_everything_back,
     a_chunk_that_is_cut_inside_a_page_of_the_receiver_ends_the_room,
     a_request_of_another_length_ends_both_sides,
@@ -591,6 +592,25 @@ async fn an_abort_in_the_middle_of_one_leg_ends_all_and_gives_everything_back(ov
         within(sender.outcome()).await;
         drop(within(sender.released()).await);
     }
+    world.moves(2).await;
+    world.end().await;
+}
+
+/// Its last turn, of copying and of summing, has just what is left: nothing more would be given to it.
+async fn a_chunk_of_whole_turns_of_a_lane_is_copied_and_summed_to_its_end(over: Over) {
+    let wide = |ranks, order| {
+        let mut side = side(8, ranks, order);
+        for plane in side.iter_mut().flatten().flat_map(|cube| &mut cube.planes) {
+            plane.channels = 64;
+        }
+        side
+    };
+    let (prefill, decode) = (wide(4, DimOrder::NHD), wide(2, DimOrder::HND));
+    // Of 4 layers, K and V, a rank of prefill has 2 heads of 128 bytes: 2 KiB a token.
+    let mut world = World::new(over, prefill, decode).await;
+    (world.total, world.chunk, world.checksum) = (128, 128, true);
+    world.moves(1).await;
+    (world.total, world.checksum) = (64, false);
     world.moves(2).await;
     world.end().await;
 }

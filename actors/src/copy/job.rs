@@ -122,10 +122,7 @@ impl SourceSum {
         let (section, mut read) = (u32::from(place.section), 0);
         while read < budget {
             let Some(row) = rows.next() else {
-                return Ok(Step {
-                    bytes: read,
-                    over: true,
-                });
+                break;
             };
             let sum = &mut self.sum;
             ticket
@@ -134,9 +131,10 @@ impl SourceSum {
             read += row.bytes;
             self.bytes += row.bytes;
         }
+        // A job with nothing left gets no further turn: it says that it is over in its last one.
         Ok(Step {
             bytes: read,
-            over: false,
+            over: rows.is_done(),
         })
     }
 

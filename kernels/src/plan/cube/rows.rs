@@ -92,6 +92,12 @@ impl Rows {
         Ok(rows)
     }
 
+    /// Whether all rows were given out.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.left == 0
+    }
+
     /// A head was ended, or a layer begun: goes on to the next plane that has heads.
     fn skip_empty_planes(&mut self) {
         if self.left == 0 {
