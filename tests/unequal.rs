@@ -399,8 +399,9 @@ async fn stages_and_heads_may_be_cut_differently_at_once(over: Over) {
         all
     };
     // Two uneven stages of two ranks each, to one stage of four.
-    moves(over, stages(&[0..1, 1..4], 2), stages(&[0..4], 4)).await;
-    moves(over, stages(&[0..4], 4), stages(&[0..3, 3..4], 1)).await;
+    let one = || side(8, 4, DimOrder::NHD);
+    moves(over, stages(&[0..1, 1..4], 2), one()).await;
+    moves(over, one(), stages(&[0..3, 3..4], 1)).await;
 }
 
 async fn pages_may_be_of_other_sizes_on_both_sides(over: Over) {

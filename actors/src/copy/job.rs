@@ -131,7 +131,7 @@ impl SourceSum {
             read += row.bytes;
             self.bytes += row.bytes;
         }
-        // A job with nothing left gets no further turn: it says that it is over in its last one.
+        // In the turn that reads the last row: one with nothing left would have a budget of no bytes.
         Ok(Step {
             bytes: read,
             over: rows.is_done(),
