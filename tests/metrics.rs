@@ -77,14 +77,14 @@ async fn bytes_are_counted_by_peer_fabric_and_direction(over: Over) {
     assert!(pieces.count() >= 2, "{pieces:?}");
     assert!(pieces.quantile(0.5).unwrap() < Duration::from_secs(5));
     // Jobs of 512 KiB go through a lane's queue, and out of it.
-    let jobs: u64 = prefill.queues.iter().map(|q| q.jobs).sum();
-    let waits: u64 = prefill.queues.iter().map(|q| q.wait.count()).sum();
-    let queued: u64 = prefill.queues.iter().map(|q| q.queued).sum();
-    assert!(
-        jobs >= 20 && waits == jobs && queued == 0,
-        "{:?}",
-        prefill.queues
-    );
+    // The last one may be counted there a moment after its room has ended.
+    until_metrics("all are out of the queue", &duo.prefill, |m| {
+        let jobs: u64 = m.queues.iter().map(|q| q.jobs).sum();
+        let waits: u64 = m.queues.iter().map(|q| q.wait.count()).sum();
+        let queued: u64 = m.queues.iter().map(|q| q.queued).sum();
+        jobs >= 20 && waits == jobs && queued == 0
+    })
+    .await;
     duo.end().await;
 }
 

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
+pub(crate) mod devices;
 pub(crate) mod fake_peer;
 pub(crate) mod named;
 pub(crate) mod namespace;
