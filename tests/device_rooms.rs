@@ -5,12 +5,9 @@ mod common;
 
 use common::devices::*;
 use common::*;
-use kvroom::device::emulated::{Config, Fault, Injected, Machine, Own, Span};
+use kvroom::device::emulated::{Config, Fault, Injected, Own, Span};
 use kvroom::device::{Device, DeviceOptions};
-use kvroom::{
-    Chunk, Code, LocalHub, Node, Order, Outcome, Peer, Pool, PoolKind, PoolLayout, ReadLease,
-    RoomId, StateName, WriteLease,
-};
+use kvroom::{Chunk, Code, Order, Outcome, Pool, PoolKind, PoolLayout, RoomId, StateName};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
