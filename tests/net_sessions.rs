@@ -731,6 +731,7 @@ async fn greeted(at: &str, name: String, started_ns: u64) -> (TcpStream, u128) {
                     received: 0,
                     token: 1,
                     host: None,
+                    ucx: None,
                 };
                 handshake.offer(offer, None, &mut out).unwrap();
             }

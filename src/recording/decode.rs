@@ -221,6 +221,8 @@ impl Line {
                     "occupied" => GateIs::Occupied,
                     "closed" => GateIs::Closed,
                     "writer-dead" => GateIs::WriterDead,
+                    "drained" => GateIs::Drained,
+                    "fenced" => GateIs::Fenced,
                     other => return Err(format!("no gate is {other:?}")),
                 },
             },
@@ -392,6 +394,7 @@ fn road(text: &str) -> Result<Road, String> {
         Some(("device", n)) => n.parse().ok().map(Road::Device),
         None if text == "here" => Some(Road::Here),
         None if text == "tcp" => Some(Road::Tcp),
+        None if text == "ucx" => Some(Road::Ucx),
         None if text == "nowhere" => Some(Road::Nowhere),
         _ => None,
     }

@@ -137,6 +137,8 @@ fn what(what: &What, line: &mut Line) -> &'static str {
                 GateIs::Occupied => "occupied",
                 GateIs::Closed => "closed",
                 GateIs::WriterDead => "writer-dead",
+                GateIs::Drained => "drained",
+                GateIs::Fenced => "fenced",
             };
             line.is = Some(is.into());
             "gate"
@@ -158,6 +160,7 @@ fn what(what: &What, line: &mut Line) -> &'static str {
                 Road::Here => "here".into(),
                 Road::Lane(n) => format!("lane {n}"),
                 Road::Tcp => "tcp".into(),
+                Road::Ucx => "ucx".into(),
                 Road::Nowhere => "nowhere".into(),
                 Road::Device(n) => format!("device {n}"),
             });

@@ -148,6 +148,7 @@ impl FakePeer {
                         received: 0,
                         token: 1,
                         host: None,
+                        ucx: None,
                     };
                     shake.offer(offer, None, &mut out).unwrap();
                     control.write_all(&out).unwrap();

@@ -115,6 +115,7 @@ impl NearFake {
         name: &str,
         layout: &PoolLayout,
         host: Option<Host>,
+        ucx: None,
     ) -> NearFake {
         let path = address.strip_prefix("unix://").unwrap();
         let stream = UnixStream::connect(path).unwrap();
@@ -128,6 +129,7 @@ impl NearFake {
         name: &str,
         layout: &PoolLayout,
         host: Option<Host>,
+        ucx: None,
     ) -> NearFake {
         let (stream, _) = listener.accept().unwrap();
         let shake = Handshake::acceptor(hello(name, incarnation()), None);
@@ -139,6 +141,7 @@ impl NearFake {
         shake: Handshake,
         layout: &PoolLayout,
         host: Option<Host>,
+        ucx: None,
     ) -> NearFake {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -161,6 +164,7 @@ impl NearFake {
                         received: 0,
                         token: 1,
                         host: host.clone(),
+                        ucx: None,
                     };
                     let mut out = Vec::new();
                     fake.shake.offer(offer, None, &mut out).unwrap();

@@ -13,6 +13,7 @@ pub mod local;
 pub(crate) mod shm;
 pub(crate) mod stream;
 pub(crate) mod tcp;
+pub mod ucx;
 
 use crate::memory::GateTable;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ pub(crate) enum PeerRoute {
     Shm(shm::ShmRoute),
     /// It is in another process, or on another host.
     Tcp(tcp::TcpRoute),
+    /// The same, through UCX.
+    Ucx(ucx::UcxRoute),
 }
 
 impl PeerRoute {
@@ -35,8 +38,18 @@ impl PeerRoute {
             PeerRoute::Local(_) => Fabric::Local,
             PeerRoute::Shm(_) => Fabric::Shm,
             PeerRoute::Tcp(_) => Fabric::Tcp,
+            PeerRoute::Ucx(_) => Fabric::Ucx,
         }
     }
+}
+
+/// Where a claim's pages are, for a node that writes them itself.
+#[derive(Clone, Debug)]
+pub(crate) enum Reach {
+    /// In mappings of the peer's pools.
+    Shm(Arc<shm::ShmClaim>),
+    /// At addresses of the peer's process.
+    Ucx(Arc<ucx::UcxClaim>),
 }
 
 /// The fabrics.
@@ -49,6 +62,8 @@ pub enum Fabric {
     Shm,
     /// Over stream sockets.
     Tcp,
+    /// Through UCX: by RDMA, or whatever else it has.
+    Ucx,
 }
 
 impl std::fmt::Display for Fabric {
@@ -57,6 +72,7 @@ impl std::fmt::Display for Fabric {
             Fabric::Local => "local",
             Fabric::Shm => "shm",
             Fabric::Tcp => "tcp",
+            Fabric::Ucx => "ucx",
         })
     }
 }

@@ -263,6 +263,7 @@ mod kept {
                 pool: PoolId(3),
                 layout: content().pool_layout().unwrap(),
                 content: Some(Box::new(content())),
+                far: None,
             },
             Body::PoolRetired { pool: PoolId(3) },
             Body::Ping { nonce: 5 },

@@ -31,6 +31,7 @@ mod bell;
 mod copy;
 mod descriptors;
 mod elsewhere;
+mod far;
 mod free_list;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
@@ -62,8 +63,10 @@ mod ticket;
 mod witness;
 
 pub(crate) use bell::Bell;
-pub use copy::{CopyError, Copying};
+pub use copy::{CopyError, Copying, End};
 pub(crate) use descriptors::{recv_with_fds, send_with_fds};
+pub(crate) use far::{FarOver, PeerOut, named_pages};
+pub use far::{FarPath, PathFenced, PeerDrained};
 pub use gate::Refused;
 pub use held::Mode;
 pub use lease::{Lease, ReadLease, WriteLease};
@@ -85,10 +88,10 @@ pub(crate) use socket::{MAX_RANGES, PoolRange, SocketError, read_plain};
 pub(crate) use stream::choice::measure_in_background;
 pub use stream::choice::{CopyFacts, CopyMode, copy_facts, measure_copies, set_copy_mode};
 pub use stream::{CopyMeasurement, CopySample};
-pub(crate) use table::open_shared;
 pub use table::{
     Closing, GateClosed, GateTable, GatesExhausted, Inside, NotOpened, OpenError, OpenGate, Staying,
 };
+pub(crate) use table::{open_far, open_shared};
 pub(crate) use target::Landed as GateLanded;
 pub use target::{Doorbell, Landed, Target, TargetSection};
 pub use ticket::{CancelFlag, Facts, JobBack, JobId, JobOver, SourceView, Ticket, TicketSink};

@@ -11,6 +11,7 @@
 //! Rules: each of the three is move-only and made only by the one before it, so a witness exists
 //! only for a gate that was closed with nobody inside. `slots` and `gate` have the mechanism.
 
+use super::far::{FarGate, FarOver, FarPath, PeerOut};
 use super::gate::{OpenRefused, Refused};
 use super::shared::SharedError;
 use super::shared_table::{SharedGates, SharedOwner, WhyNotLent, WriterDead};
@@ -18,6 +19,7 @@ use super::slots::{self, Entered, NotOpened as SlotNotOpened, Occupant, Owner, S
 use super::stream::Unfenced;
 use super::target::{Doorbell, Landed, Target};
 use crate::ids::ClaimNo;
+use kvroom_kernels::coverage::Coverage;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -188,12 +190,21 @@ pub(crate) fn open_shared(
     }
 }
 
+/// Opens a gate for claim `number` whose writer writes by itself over `path`.
+pub(crate) fn open_far(number: ClaimNo, target: Target, path: &Arc<FarPath>) -> OpenGate {
+    OpenGate {
+        owner: GateOwner::Far(FarGate::open(number, Box::new(target), Arc::clone(path))),
+    }
+}
+
 /// Where a gate's word is.
 enum GateOwner {
     /// In this process alone.
     Here(Owner<Target>),
     /// In memory that a peer's process maps, too.
     Shared(SharedOwner),
+    /// With its writer.
+    Far(FarGate),
 }
 
 impl GateOwner {
@@ -201,6 +212,8 @@ impl GateOwner {
         match self {
             GateOwner::Here(owner) => owner.index(),
             GateOwner::Shared(owner) => owner.index(),
+            // Nobody looks for it.
+            GateOwner::Far(_) => 0,
         }
     }
 
@@ -208,6 +221,7 @@ impl GateOwner {
         ClaimNo(match self {
             GateOwner::Here(owner) => owner.number(),
             GateOwner::Shared(owner) => owner.number(),
+            GateOwner::Far(gate) => return gate.number(),
         })
     }
 
@@ -215,6 +229,7 @@ impl GateOwner {
         match self {
             GateOwner::Here(owner) => owner.contents(),
             GateOwner::Shared(owner) => owner.target(),
+            GateOwner::Far(gate) => gate.target(),
         }
     }
 
@@ -222,6 +237,7 @@ impl GateOwner {
         match self {
             GateOwner::Here(owner) => owner.contents().landed(),
             GateOwner::Shared(owner) => owner.landed(),
+            GateOwner::Far(gate) => gate.target().landed(),
         }
     }
 }
@@ -260,8 +276,24 @@ impl OpenGate {
                 owner.close();
             }
             GateOwner::Shared(owner) => owner.close(),
+            // Its writer is told by the room's abort, or was out before.
+            GateOwner::Far(_) => {}
         }
         Closing { owner: self.owner }
+    }
+
+    /// Closes a gate that nobody was told of.
+    pub(crate) fn withdraw(mut self) {
+        if let GateOwner::Far(gate) = &mut self.owner {
+            gate.withdraw();
+        }
+    }
+
+    /// As [`Closing::hear`].
+    pub(crate) fn hear(&mut self, said: &PeerOut, cells: &Coverage) {
+        if let GateOwner::Far(gate) = &mut self.owner {
+            gate.hear(said, cells);
+        }
     }
 }
 
@@ -316,6 +348,30 @@ impl Closing {
                     owner: GateOwner::Shared(owner),
                 }),
             },
+            // Whether anybody is inside is not to be seen from here.
+            GateOwner::Far(_) => Err(self),
+        }
+    }
+
+    /// The writer of a far gate has said that it is out; `cells` is what it says it wrote. Nothing for other
+    /// gates, and for another claim's.
+    pub(crate) fn hear(&mut self, said: &PeerOut, cells: &Coverage) {
+        if let GateOwner::Far(gate) = &mut self.owner {
+            gate.hear(said, cells);
+        }
+    }
+
+    /// The witness that the writer of a far gate is out, if it said so or its path is fenced.
+    ///
+    /// # Errors
+    ///
+    /// The gate itself, if not.
+    pub(crate) fn try_finish_far(self) -> Result<FarOver, Closing> {
+        match self.owner {
+            GateOwner::Far(gate) => gate.try_finish().map_err(|gate| Closing {
+                owner: GateOwner::Far(gate),
+            }),
+            GateOwner::Here(_) | GateOwner::Shared(_) => Err(self),
         }
     }
 
@@ -327,7 +383,7 @@ impl Closing {
     /// The gate itself, if not.
     pub fn try_finish_dead(self) -> Result<WriterDead, Closing> {
         match self.owner {
-            GateOwner::Here(_) => Err(self),
+            GateOwner::Here(_) | GateOwner::Far(_) => Err(self),
             GateOwner::Shared(owner) => owner.try_finish_dead().map_err(|owner| Closing {
                 owner: GateOwner::Shared(owner),
             }),

@@ -216,6 +216,25 @@ impl Target {
         }
     }
 
+    /// The bytes of these cells, of what may be written of them.
+    pub(super) fn bytes_of(&self, cells: &Coverage) -> u64 {
+        let bytes = cells.rects().iter().map(|rect| {
+            let Some(section) = self.section(rect.section) else {
+                return 0;
+            };
+            let (layers, places) = (rect.layer..rect.layer_end, rect.page..rect.page_end);
+            match section.cells() {
+                Some(Ok(cells)) => cells.rect(&layers, &places).unwrap_or(0),
+                Some(Err(_)) => 0,
+                None => {
+                    let cells = layers.len() as u64 * places.len() as u64;
+                    cells.saturating_mul(section.memory().layout().page_bytes)
+                }
+            }
+        });
+        bytes.fold(0, u64::saturating_add)
+    }
+
     /// What has landed so far; exact once the gate is closed and empty.
     pub fn landed(&self) -> Landed {
         // Relaxed: for the exact answer the gate word has ordered every add before this.

@@ -1,5 +1,6 @@
 //! Proofs that memory may be used again: each can be made only where the thing it says happens.
 
+use super::far::{PathFenced, PeerDrained};
 use super::shared_table::WriterDead;
 use super::table::GateClosed;
 use super::ticket::JobOver;
@@ -33,8 +34,8 @@ impl Withdrawn {
 
 /// One proof, move-only: it is used up by returning the lease it was made for.
 ///
-/// `PeerDrained`, `PathFenced` and `SourceFenced` become variants together with the
-/// fabrics that can make them; until then nothing can claim them.
+/// There is none for [`Proof::SourceFenced`]: a source whose path was destroyed comes back as
+/// [`Witness::Job`], when its fabric has let go of it.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Witness {
@@ -46,6 +47,10 @@ pub enum Witness {
     GateClosed(GateClosed),
     /// The claim's gate is closed, and the one process that enters it is dead.
     WriterDead(WriterDead),
+    /// Whoever the claim was sent to has said that it is out.
+    PeerDrained(PeerDrained),
+    /// The path that the claim was written over is destroyed.
+    PathFenced(PathFenced),
 }
 
 impl Witness {
@@ -56,6 +61,8 @@ impl Witness {
             Witness::Job(_) => Proof::Completed,
             Witness::GateClosed(_) => Proof::GateClosed,
             Witness::WriterDead(_) => Proof::WriterDead,
+            Witness::PeerDrained(_) => Proof::PeerDrained,
+            Witness::PathFenced(_) => Proof::PathFenced,
         }
     }
 }

@@ -36,9 +36,9 @@ mod tests;
 pub use refusal::{Fault, Refusal, RefusalCode};
 
 /// The newest protocol that this build speaks.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 /// The oldest protocol that this build speaks.
-pub const OLDEST_PROTOCOL: u32 = 4;
+pub const OLDEST_PROTOCOL: u32 = 5;
 /// Longest name of a node or a pool in bytes.
 pub const MAX_NAME: usize = 64;
 /// Most pools in one greeting.
@@ -53,6 +53,8 @@ impl Capabilities {
     pub const QUIESCENCE: Capabilities = Capabilities(1);
     /// It can sum what it wrote into `Complete`.
     pub const CHECKSUM: Capabilities = Capabilities(1 << 1);
+    /// It has UCX, and may use it with this peer.
+    pub const UCX: Capabilities = Capabilities(1 << 2);
     /// Of this connection: nobody has asked for it, the node makes it to keep a session that it had.
     pub const BY_ITSELF: Capabilities = Capabilities(1 << 31);
 
@@ -156,7 +158,40 @@ pub struct Offer {
     pub token: u128,
     /// Where it runs, if it would share memory with a peer on the same host.
     pub host: Option<Host>,
+    /// What it has of UCX, if both sides can.
+    pub ucx: Option<UcxOffer>,
 }
+
+/// What a node offers of UCX, told to a proven peer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct UcxOffer {
+    /// The version of its library: major, minor, patch. Not all mix.
+    pub version: (u32, u32, u32),
+    /// Whether it could use RDMA.
+    pub rdma: bool,
+    /// Whether it is to be used even without.
+    pub always: bool,
+    /// The address of the worker that serves this session alone; at most [`MAX_WORKER`] bytes.
+    pub worker: Vec<u8>,
+    /// A word that the peer writes to find out whether it can.
+    pub probe: FarKey,
+    /// Its pools that can be written so.
+    pub pools: Vec<(PoolId, FarKey)>,
+}
+
+/// Memory of a node that a peer may write through UCX.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FarKey {
+    /// Where it begins.
+    pub base: u64,
+    /// What a put has to bring along; at most [`MAX_REMOTE_KEY`] bytes.
+    pub key: Vec<u8>,
+}
+
+/// Longest [`UcxOffer::worker`] in bytes.
+pub const MAX_WORKER: usize = 8 << 10;
+/// Longest [`FarKey::key`] in bytes.
+pub const MAX_REMOTE_KEY: usize = 1 << 10;
 
 /// Where a node runs, told to a proven peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -226,6 +261,51 @@ pub fn share_memory(mine: &Offer, theirs: &Offer) -> bool {
     };
     let all = SharedPools::All;
     mine.boot == theirs.boot && (mine.shared == all || theirs.shared == all)
+}
+
+/// How two nodes that both offered UCX go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UcxVerdict {
+    /// Bytes go another way.
+    No,
+    /// Through it, if both can write each other's probe. With `always` nothing else will do.
+    Try {
+        /// One of both is to use it whatever it has.
+        always: bool,
+    },
+    /// Their libraries do not understand each other.
+    Versions {
+        /// One of both is to use it whatever it has.
+        always: bool,
+    },
+}
+
+/// Whether two nodes use UCX: one of them is to use it in any case, or both could use RDMA and do not
+/// share memory. Both sides come to the same conclusion.
+#[must_use]
+pub fn use_ucx(mine: &Offer, theirs: &Offer) -> UcxVerdict {
+    let (Some(a), Some(b)) = (&mine.ucx, &theirs.ucx) else {
+        return UcxVerdict::No;
+    };
+    let always = a.always || b.always;
+    if !always && (!(a.rdma && b.rdma) || share_memory(mine, theirs)) {
+        return UcxVerdict::No;
+    }
+    match ucx_mixes(a.version, b.version) {
+        true => UcxVerdict::Try { always },
+        false => UcxVerdict::Versions { always },
+    }
+}
+
+/// Whether two versions of UCX understand each other. Its wire is not stable: only what was seen to work
+/// is let through, which is equal minor versions, and those from 1.20 to 1.22 with each other.
+#[must_use]
+pub fn ucx_mixes(a: (u32, u32, u32), b: (u32, u32, u32)) -> bool {
+    let family = |(major, minor, _): (u32, u32, u32)| match (major, minor) {
+        (1, 20..=22) => (1, 20),
+        other => other,
+    };
+    family(a) == family(b)
 }
 
 /// What the two greetings agree on.

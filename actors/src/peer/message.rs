@@ -17,6 +17,7 @@
 //! so that a node can route the message to the shard of that room without a table.
 
 use crate::ids::{ClaimId, PoolId, RoomKey};
+use crate::peer::hello::FarKey;
 use crate::peer::lists;
 use crate::reason::Reason;
 use kvroom_kernels::coverage::Coverage;
@@ -198,6 +199,8 @@ pub enum Body {
         layout: PoolLayout,
         /// What its bytes mean, if that was said.
         content: Option<Box<CubeLayout>>,
+        /// How it is written through UCX, if it can be.
+        far: Option<Box<FarKey>>,
     },
     /// The pool takes no new claims.
     PoolRetired {

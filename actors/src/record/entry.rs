@@ -278,6 +278,10 @@ pub enum GateIs {
     Closed,
     /// Closed, and who is inside is dead.
     WriterDead,
+    /// Closed, and its writer has said that it is out.
+    Drained,
+    /// Closed, and the path of its writer is destroyed.
+    Fenced,
 }
 
 /// Where a job went.
@@ -289,6 +293,8 @@ pub enum Road {
     Lane(u16),
     /// Over sockets.
     Tcp,
+    /// Through UCX.
+    Ucx,
     /// It could not be built, and went nowhere.
     Nowhere,
     /// To the copy actor of the device with this number.

@@ -483,6 +483,7 @@ fn road() -> impl Strategy<Value = Road> {
         Just(Road::Here),
         any::<u16>().prop_map(Road::Lane),
         Just(Road::Tcp),
+        Just(Road::Ucx),
         Just(Road::Nowhere),
         any::<u16>().prop_map(Road::Device),
     ]
@@ -494,6 +495,8 @@ fn gate_is() -> impl Strategy<Value = GateIs> {
         GateIs::Occupied,
         GateIs::Closed,
         GateIs::WriterDead,
+        GateIs::Drained,
+        GateIs::Fenced,
     ])
 }
 

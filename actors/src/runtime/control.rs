@@ -9,6 +9,7 @@ use super::listen::{Accepting, Greetings, Refusals};
 use super::peers::Known;
 use super::pulse::Entrance;
 use super::shared::{NamedPool, NodeShared, Pools};
+use super::wired::{self, register};
 use crate::copy::device_lane::DeviceSink;
 use crate::fabric::Fabric;
 use crate::fabric::stream::Stream;
@@ -17,7 +18,7 @@ use crate::fabric::tcp::{RouteEvent, TcpRoute};
 use crate::ids::{Incarnation, PeerRef, PoolId};
 use crate::memory::Pool;
 use crate::peer::actor::{GiveUp, IsThere, PeerState, PoolsChanged};
-use crate::peer::hello::{self, Capabilities, Hello, Protocols, SessionId};
+use crate::peer::hello::{self, Capabilities, FarKey, Hello, Protocols, SessionId};
 use crate::peer::message::Body;
 use crate::peer::wire::DataHello;
 use crate::reason::Reason;
@@ -232,6 +233,8 @@ impl State {
         let mut nonce = [0; 32];
         getrandom::fill(&mut nonce)?;
         let mut capabilities = Capabilities::QUIESCENCE.and(Capabilities::CHECKSUM);
+        // Not within the process: there its own copies are the shortest way.
+        capabilities = capabilities.and(wired::capability(&self.node));
         if let Role::Dialer {
             by_itself: true, ..
         } = role
@@ -248,6 +251,12 @@ impl State {
         })
     }
 
+    /// How a pool is written through UCX, if it is registered there.
+    fn far_key(&self, pool: &Pool) -> Option<Box<FarKey>> {
+        let ucx = self.node.ucx.as_ref()?.as_ref().ok()?;
+        ucx.key_of(pool).map(Box::new)
+    }
+
     /// What has become of this node's pools since these were announced.
     pub(crate) fn pools_since(&self, announced: &[(PoolId, PoolLayout)]) -> Vec<Body> {
         let pools = self.pools.borrow();
@@ -258,6 +267,7 @@ impl State {
             pool: p.id,
             layout: (**p.pool.layout()).clone(),
             content: p.pool.content().map(|c| Box::new((**c).clone())),
+            far: self.far_key(&p.pool),
         });
         let retired = announced.iter().filter(|(id, _)| !there(*id));
         let retired = retired.map(|(pool, _)| Body::PoolRetired { pool: *pool });
@@ -458,6 +468,18 @@ fn handle(state: &Shared, message: ControlMsg) {
             });
         }
         ControlMsg::AddPool { pool, reply } => {
+            let ucx = state.borrow().node.ucx.clone();
+            if let Some(Ok(ucx)) = ucx {
+                let (state, pool) = (Rc::clone(state), pool);
+                // Peers are told with it how it is written.
+                actix::spawn(async move {
+                    register(&state.borrow().node.clone(), &ucx, &pool).await;
+                    let added = add_pool(&mut state.borrow_mut(), pool);
+                    former::watch(&state);
+                    let _ = reply.send(added);
+                });
+                return;
+            }
             let added = add_pool(&mut state.borrow_mut(), pool);
             former::watch(state);
             let _ = reply.send(added);
@@ -506,6 +528,7 @@ fn add_pool(state: &mut State, pool: Pool) -> Result<PoolId, PoolChangeError> {
     state.next_pool += 1;
     let layout = (**pool.layout()).clone();
     let content = pool.content().map(|c| Box::new((**c).clone()));
+    let far = state.far_key(&pool);
     state.node.claims.add_pool(&pool);
     let mut next = (*pools).clone();
     next.pools.push(NamedPool { id, pool });
@@ -514,6 +537,7 @@ fn add_pool(state: &mut State, pool: Pool) -> Result<PoolId, PoolChangeError> {
         pool: id,
         layout,
         content,
+        far,
     };
     tell_peers(state, added);
     Ok(id)

@@ -17,14 +17,18 @@ use super::hub::Door;
 use super::link::{self, Linked, MOST_FDS, Ours, RemotePools};
 use super::peers::Data;
 use super::shared::NamedPool;
+use super::wired;
 use crate::copy::schedule::Class;
 use crate::fabric::PeerRoute;
 use crate::fabric::shm::ShmRoute;
 use crate::fabric::stream::Stream;
 use crate::fabric::tcp::{DataConnection, tune};
+use crate::fabric::ucx::{UcxEnd, UcxRoute};
 use crate::ids::Incarnation;
 use crate::memory::GateTable;
-use crate::peer::actor::{Attach, Attached, PoolsChanged, RouteWish, Standing, WhereStands};
+use crate::peer::actor::{
+    Attach, Attached, PoolsChanged, RouteWish, Standing, UcxWish, WhereStands,
+};
 use crate::peer::handshake::{Handshake, HandshakeError, Step};
 use crate::peer::hello::{
     Accepted, Capabilities, Hello, Link, Offer, RefusalCode, SessionId, Start, share_memory,
@@ -265,6 +269,8 @@ fn lost(error: io::Error) -> GreetError {
 /// What this node's offer was, to be compared with what is there when the greeting ends.
 struct Mine {
     offer: Offer,
+    /// Its end of what may come of UCX.
+    end: Option<UcxEnd>,
     theirs: Hello,
     /// Kept while a data connection may come that names it.
     _token: Pending,
@@ -305,7 +311,7 @@ pub(crate) async fn greet(
     let mut got = Got::default();
     let mut mine: Option<Mine> = None;
     let mut agreed: Option<(Offer, Accepted)> = None;
-    let mut linked: Option<Linked> = None;
+    let (mut linked, mut far): (Option<Linked>, Option<UcxRoute>) = (None, None);
     loop {
         let mut rest = got.bytes.as_slice();
         let step = if out.is_empty() {
@@ -331,7 +337,7 @@ pub(crate) async fn greet(
                 received => received?,
             },
             Step::Known(theirs) => match offer(state, &role, &theirs).await {
-                Ok(Ok((offer, known))) => {
+                Ok(Ok((offer, end, known))) => {
                     got.keep_fds = true;
                     handshake.offer(offer.clone(), known, &mut out)?;
                     state.borrow_mut().pending.insert(offer.token);
@@ -341,6 +347,7 @@ pub(crate) async fn greet(
                             token: offer.token,
                         },
                         offer,
+                        end,
                         theirs,
                     });
                     conn.send(&out).await?;
@@ -360,7 +367,14 @@ pub(crate) async fn greet(
                 decider,
                 ..
             } => {
-                if let Some(ours) = &mine
+                if let Some(ours) = &mut mine
+                    && matches!(accepted.start, Start::Fresh { .. })
+                {
+                    far = wire(state, &mut conn, &mut got, ours, &offer).await?;
+                }
+                if far.is_some() {
+                    // What one of both asked for, or what they do not share memory for.
+                } else if let Some(ours) = &mine
                     && share_memory(&ours.offer, &offer)
                 {
                     if let Some(socket) = nearer(&role, &conn, &offer) {
@@ -385,12 +399,14 @@ pub(crate) async fn greet(
                 agreed = Some((*offer, accepted));
                 if decider {
                     let agreed = mine.zip(agreed);
-                    break attach(state, conn, got.bytes, role, agreed, linked, true).await;
+                    let ways = (linked, far);
+                    break attach(state, conn, got.bytes, role, agreed, ways, true).await;
                 }
             }
             Step::Go => {
                 let agreed = mine.zip(agreed);
-                break attach(state, conn, got.bytes, role, agreed, linked, false).await;
+                let ways = (linked, far);
+                break attach(state, conn, got.bytes, role, agreed, ways, false).await;
             }
             Step::Crossed => return Ok(Greeted::Crossed),
             Step::Refused { code, text } => return Err(GreetError::Refused { code, text }),
@@ -465,22 +481,11 @@ async fn share(
             link::send(stream, &out, &[]).await?;
         }
     }
-    let mut reader = GreetingReader::default();
-    let theirs = loop {
-        let mut rest = got.bytes.as_slice();
-        let read = reader.next(&mut rest, OFFER_BYTES);
-        let taken = got.bytes.len() - rest.len();
-        got.bytes.drain(..taken);
-        match read.map_err(HandshakeError::from)? {
-            Some(Greeting::Link(theirs)) => break theirs,
-            Some(Greeting::Verdict(Verdict::Refused { code, text })) => {
-                return Err(GreetError::Refused { code, text });
-            }
-            Some(other) => {
-                let text = format!("{} came in place of Link", other.name());
-                return Err(GreetError::Link(text));
-            }
-            None => conn.receive(got).await?,
+    let theirs = match next(conn, got).await? {
+        Greeting::Link(theirs) => theirs,
+        other => {
+            let text = format!("{} came in place of Link", other.name());
+            return Err(GreetError::Link(text));
         }
     };
     let (name, fds) = (&node.name, std::mem::take(&mut got.fds));
@@ -516,13 +521,57 @@ async fn share(
     }
 }
 
+/// What the other side says between the offers and the last word.
+async fn next(conn: &mut Conn, got: &mut Got) -> Result<Greeting, GreetError> {
+    let mut reader = GreetingReader::default();
+    loop {
+        let mut rest = got.bytes.as_slice();
+        let read = reader.next(&mut rest, OFFER_BYTES);
+        let taken = got.bytes.len() - rest.len();
+        got.bytes.drain(..taken);
+        match read.map_err(HandshakeError::from)? {
+            Some(Greeting::Verdict(Verdict::Refused { code, text })) => {
+                return Err(GreetError::Refused { code, text });
+            }
+            Some(said) => return Ok(said),
+            None => conn.receive(got).await?,
+        }
+    }
+}
+
+/// Tries UCX, if both offers say so. Both get to know of each other what came of it.
+async fn wire(
+    state: &Shared,
+    conn: &mut Conn,
+    got: &mut Got,
+    ours: &mut Mine,
+    theirs: &Offer,
+) -> Result<Option<UcxRoute>, GreetError> {
+    let end = ours.end.take();
+    let Some(tried) = wired::attempt(&ours.offer, theirs, end).await else {
+        return Ok(None);
+    };
+    let mut out = Vec::new();
+    encode_greeting(&Greeting::Wired(tried.said()), &mut out).map_err(HandshakeError::from)?;
+    conn.send(&out).await?;
+    let why = match next(conn, got).await? {
+        Greeting::Wired(why) => why,
+        other => {
+            let text = format!("{} came in place of Wired", other.name());
+            return Err(GreetError::Lost(text));
+        }
+    };
+    let node = Arc::clone(&state.borrow().node);
+    tried.with(why, &node.name, &ours.theirs.node)
+}
+
 /// What this node offers to a peer that has proven to be one; or what there is instead, if it dialed
 /// a node that it has a session with by now.
 async fn offer(
     state: &Shared,
     role: &Role,
     theirs: &Hello,
-) -> Result<Result<(Offer, Option<Incarnation>), Greeted>, GreetError> {
+) -> Result<Result<(Offer, Option<UcxEnd>, Option<Incarnation>), Greeted>, GreetError> {
     let (known, addr) = {
         let mut state = state.borrow_mut();
         if state.stopping {
@@ -568,13 +617,19 @@ async fn offer(
     }
     let mut token = [0; 16];
     getrandom::fill(&mut token).map_err(|e| GreetError::Lost(e.to_string()))?;
+    let local = match role {
+        Role::Acceptor { from, .. } => from.is_some(),
+        Role::Dialer { to, .. } => matches!(to, To::Door(_)),
+    };
+    let far = match local {
+        true => None,
+        false => wired::offer(state, theirs).await,
+    };
+    let (ucx, end) = far.unzip();
     let state = state.borrow();
-    let host = match role {
-        Role::Acceptor { from: Some(_), .. } => None,
-        Role::Dialer {
-            to: To::Door(_), ..
-        } => None,
-        _ => link::host(&state.node, state.near.as_deref()),
+    let host = match local {
+        true => None,
+        false => link::host(&state.node, state.near.as_deref()),
     };
     let pools = state.pools.borrow();
     let offer = Offer {
@@ -591,8 +646,9 @@ async fn offer(
         resume: standing.session,
         received: standing.received,
         token: u128::from_le_bytes(token),
+        ucx,
     };
-    Ok(Ok((offer, known)))
+    Ok(Ok((offer, end, known)))
 }
 
 /// What came of a connection that another node made.
@@ -637,7 +693,7 @@ async fn attach(
     read: Vec<u8>,
     role: Role,
     agreed: Option<(Mine, (Offer, Accepted))>,
-    linked: Option<Linked>,
+    (linked, far): (Option<Linked>, Option<UcxRoute>),
     decider: bool,
 ) -> Result<Greeted, GreetError> {
     let Some((mine, (offer, accepted))) = agreed else {
@@ -689,9 +745,16 @@ async fn attach(
                 _,
             ) => RouteWish::Local(Arc::clone(&d.gates)),
             (Role::Acceptor { from: Some(g), .. }, _) => RouteWish::Local(Arc::clone(g)),
-            _ => match &shm {
-                Some(route) => RouteWish::Shm(route.clone()),
-                None => RouteWish::Tcp(state.route_maker(&info, accepted.session)),
+            _ => match (&shm, far) {
+                (_, Some(route)) => RouteWish::Ucx(UcxWish {
+                    route,
+                    theirs: offer.ucx.map(|ucx| ucx.pools).unwrap_or_default(),
+                    ours: (mine.offer.ucx.iter())
+                        .flat_map(|ucx| ucx.pools.iter().map(|(id, _)| *id))
+                        .collect(),
+                }),
+                (Some(route), None) => RouteWish::Shm(route.clone()),
+                (None, None) => RouteWish::Tcp(state.route_maker(&info, accepted.session)),
             },
         };
         let changes = state.pools_since(&mine.offer.pools);

@@ -25,7 +25,7 @@ pub const MOST_NAMED: usize = 64;
 const TIMED_OF: u32 = 16;
 
 /// The fabrics, in the order in which they are counted.
-pub const FABRICS: [Fabric; 3] = [Fabric::Local, Fabric::Shm, Fabric::Tcp];
+pub const FABRICS: [Fabric; 4] = [Fabric::Local, Fabric::Shm, Fabric::Tcp, Fabric::Ucx];
 
 thread_local! {
     static UNTIMED: Cell<u32> = const { Cell::new(0) };
@@ -172,7 +172,7 @@ impl Meter {
 
     fn read(&self, name: Option<String>) -> Metered {
         let all = |counts: &[AtomicU64; FABRICS.len()]| {
-            [0, 1, 2].map(|i: usize| counts[i].load(Ordering::Relaxed))
+            std::array::from_fn(|i| counts[i].load(Ordering::Relaxed))
         };
         Metered {
             name,
@@ -190,6 +190,7 @@ fn at(fabric: Fabric) -> usize {
         Fabric::Local => 0,
         Fabric::Shm => 1,
         Fabric::Tcp => 2,
+        Fabric::Ucx => 3,
     }
 }
 

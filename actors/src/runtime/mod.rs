@@ -40,6 +40,7 @@ pub mod stats;
 mod stuck;
 pub mod tally;
 mod thread;
+pub(crate) mod wired;
 
 pub use crate::peer::actor::PeerState;
 pub use address::{Address, AddressError};

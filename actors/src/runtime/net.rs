@@ -1,5 +1,6 @@
 //! How a node talks to nodes of other processes.
 
+pub use crate::fabric::ucx::{UcxError, UcxOptions, UcxUse};
 pub use crate::peer::auth::{ClusterKey, KeyTooShort};
 
 /// Addresses, the cluster's key, and how data connections are made. The defaults listen nowhere.
@@ -29,6 +30,8 @@ pub struct Net {
     /// Besides processes of this node's own user, memory is shared with those of this group (their
     /// primary one).
     pub shm_group: Option<u32>,
+    /// UCX.
+    pub ucx: UcxOptions,
 }
 
 impl Net {
@@ -49,6 +52,7 @@ impl Default for Net {
             payload_crc: false,
             shm: true,
             shm_group: None,
+            ucx: UcxOptions::default(),
         }
     }
 }

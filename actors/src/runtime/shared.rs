@@ -2,6 +2,7 @@
 
 use super::pulse::{Beats, Entrance};
 use super::stats::Stats;
+use crate::fabric::ucx::{Ucx, UcxError};
 use crate::ids::{ClaimNo, Incarnation, LifeId, PoolId, RoomId, Tick};
 use crate::limits::{Deadlines, Limits};
 use crate::memory::{
@@ -105,6 +106,8 @@ pub struct NodeShared {
     pub(crate) started: Instant,
     pub(crate) claims: ClaimNumbers,
     pub(crate) next_life: AtomicU64,
+    /// UCX, if it is to be used; or why it cannot be.
+    pub ucx: Option<Result<Ucx, UcxError>>,
 }
 
 impl NodeShared {

@@ -13,6 +13,7 @@ use super::shared::{NamedPool, NodeShared, Pools};
 use super::stats::Stats;
 use super::stuck::Asked;
 use crate::copy::actor::{AreYouThere, Drain, Lane};
+use crate::fabric::ucx::{Ucx, UcxError, UcxUse};
 use crate::ids::{Incarnation, PeerRef, PoolId, RoomId};
 use crate::memory::{ClaimNumbers, GateTable, Origin, Pool};
 use crate::peer::actor::GiveUp;
@@ -65,6 +66,9 @@ pub enum NodeError {
     /// Data connections to each peer.
     #[error("Net::connections is {0}; it must be 1 to 64")]
     Connections(u16),
+    /// UCX is to be used in any case, and cannot be.
+    #[error("Net::ucx says that UCX is to be used: {0}")]
+    Ucx(UcxError),
     /// A number that must be positive is zero.
     #[error("{0} is 0; it must be at least 1")]
     Zero(&'static str),
@@ -164,6 +168,8 @@ impl Runtime {
             .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
         let jobs = config.limits.jobs_per_lane.saturating_mul(config.lanes);
         let jobs = jobs.min(Semaphore::MAX_PERMITS);
+        let stats = Arc::new(Stats::new(config.shard_count(), config.lanes));
+        let ucx = start_ucx(&config, &stats)?;
         let shared = Arc::new(NodeShared {
             name: config.name.clone(),
             incarnation: Incarnation {
@@ -171,7 +177,7 @@ impl Runtime {
                 nonce: random(),
             },
             gates: GateTable::new(config.limits.gates),
-            stats: Arc::new(Stats::new(config.shard_count(), config.lanes)),
+            stats,
             recorder: Recorder::new(config.shard_count(), config.recorder, started),
             rooms: Arc::new(Semaphore::new(
                 config.limits.rooms.min(Semaphore::MAX_PERMITS),
@@ -185,6 +191,7 @@ impl Runtime {
             started,
             claims: ClaimNumbers::new(&config.pools),
             next_life: AtomicU64::new(1),
+            ucx,
             limits: config.limits.clone(),
             deadlines: config.deadlines.clone(),
             net: config.net.clone(),
@@ -860,3 +867,32 @@ impl Threads {
 /// How long the last words of one kind may take together once rooms have drained or the deadline
 /// has passed.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// UCX, if it is to be used.
+fn start_ucx(
+    config: &NodeConfig,
+    stats: &Arc<Stats>,
+) -> Result<Option<Result<Ucx, UcxError>>, NodeError> {
+    let options = &config.net.ucx;
+    if options.when == UcxUse::Off {
+        return Ok(None);
+    }
+    match Ucx::start(options, stats) {
+        Err(error) if options.when == UcxUse::Always => Err(NodeError::Ucx(error)),
+        Err(error) => {
+            tracing::warn!(node = config.name, %error, "UCX is not used");
+            Ok(Some(Err(error)))
+        }
+        Ok(ucx) => {
+            let (major, minor, patch) = ucx.version();
+            let rdma = ucx.has_rdma();
+            tracing::info!(
+                node = config.name,
+                version = format!("{major}.{minor}.{patch}"),
+                rdma,
+                "UCX is there"
+            );
+            Ok(Some(Ok(ucx)))
+        }
+    }
+}

@@ -28,7 +28,7 @@ use super::post::Small;
 use super::timers::{Running, Timers, Wakeup};
 use crate::copy::actor::{Lane, LaneWork};
 use crate::fabric::PeerRoute;
-use crate::fabric::shm::ShmClaim;
+use crate::fabric::Reach;
 use crate::ids::{ClaimNo, LegNo, LifeId, PeerRef, Tick};
 use crate::limits::Deadlines;
 use crate::memory::Pool;
@@ -88,7 +88,7 @@ pub struct Shard {
     scratch: Vec<RealOutput>,
     when_empty: Vec<oneshot::Sender<()>>,
     /// Where to write for claims of peers that share memory; from a claim's arrival to its end.
-    places: HashMap<(PeerRef, ClaimNo), Arc<ShmClaim>>,
+    places: HashMap<(PeerRef, ClaimNo), Reach>,
     /// Which parts of cells the claims of peers are for, where it is not whole ones.
     slices: HashMap<(PeerRef, ClaimNo), Slices>,
     /// Trace contexts that came with claims; from a claim's arrival to its end.
@@ -99,6 +99,8 @@ pub struct Shard {
     late: BTreeSet<(Tick, LifeId)>,
     /// Gates that were closed with somebody inside.
     stuck_gates: Vec<(LifeId, LegNo)>,
+    /// Gates whose writers have just said that they are out.
+    heard_out: Vec<(LifeId, LegNo)>,
     looking: bool,
     beat: Arc<Beat>,
     pub(super) scribe: Scribe,
@@ -162,6 +164,7 @@ impl Shard {
             quarantined: BTreeMap::new(),
             late: BTreeSet::new(),
             stuck_gates: Vec::new(),
+            heard_out: Vec::new(),
             looking: false,
             scribe,
         }

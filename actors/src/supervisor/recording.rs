@@ -163,6 +163,7 @@ impl Shard {
                 let lane = record::Road::Lane(u16::try_from(lane).unwrap_or(u16::MAX));
                 let road = match road {
                     Road::Tcp(_) => record::Road::Tcp,
+                    Road::Ucx(..) => record::Road::Ucx,
                     Road::Device(_, device, _) => {
                         let ordinal = device.context().identity().ordinal;
                         record::Road::Device(u16::try_from(ordinal).unwrap_or(u16::MAX))

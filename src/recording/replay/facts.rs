@@ -139,7 +139,7 @@ impl Facts {
                     GateIs::Occupied => held.push(format!(
                         "leg {no}: {peer} is inside the closed gate of claim {claim} since {since:?}"
                     )),
-                    GateIs::Closed | GateIs::WriterDead => {}
+                    GateIs::Closed | GateIs::WriterDead | GateIs::Drained | GateIs::Fenced => {}
                 }
             } else if leg.asked && !leg.not_opened {
                 held.push(format!(
@@ -151,6 +151,7 @@ impl Facts {
                     Road::Here => "the shard".to_owned(),
                     Road::Lane(lane) => format!("lane {lane}"),
                     Road::Tcp => format!("the tcp route to {peer}"),
+                    Road::Ucx => format!("the ucx route to {peer}"),
                     Road::Nowhere => "nobody".to_owned(),
                     Road::Device(n) => format!("the copy actor of device {n}"),
                 };

@@ -68,6 +68,7 @@ fn node(net: Net, limits: Limits, deadlines: Deadlines) -> Arc<NodeShared> {
         claims: crate::memory::ClaimNumbers::new([]),
         origin: crate::memory::Origin::here(),
         next_life: AtomicU64::new(1),
+        ucx: None,
     })
 }
 

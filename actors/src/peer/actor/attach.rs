@@ -9,9 +9,10 @@ use super::{Announced, Link, PeerActor, PeerState};
 use crate::fabric::PeerRoute;
 use crate::fabric::shm::ShmRoute;
 use crate::fabric::tcp::TcpRoute;
+use crate::fabric::ucx::{FarPool, UcxRoute};
 use crate::ids::PoolId;
 use crate::memory::GateTable;
-use crate::peer::hello::{SessionId, Start};
+use crate::peer::hello::{FarKey, SessionId, Start};
 use crate::peer::session::{ResumeRefused, Session, SessionLimits};
 use crate::peer::transport::{Connection, Source};
 use crate::peer::wire::{Bounds, FrameReader};
@@ -23,7 +24,7 @@ use actix::{
 };
 use kvroom_kernels::layout::PoolLayout;
 use kvroom_kernels::layout::cube::CubeLayout;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -58,6 +59,14 @@ pub(crate) enum RouteWish {
     Local(Arc<GateTable>),
     Tcp(Box<dyn FnOnce() -> TcpRoute + Send>),
     Shm(ShmRoute),
+    Ucx(UcxWish),
+}
+
+/// A route that was tried, and what of the peer's memory it reaches.
+pub(crate) struct UcxWish {
+    pub(crate) route: UcxRoute,
+    pub(crate) theirs: Vec<(PoolId, FarKey)>,
+    pub(crate) ours: BTreeSet<PoolId>,
 }
 
 /// What became of a transport.
@@ -111,12 +120,17 @@ impl PeerActor {
         // What earlier sessions named is dead for ever.
         session.note_abort(self.floor);
         let mut watching = Vec::new();
+        let (mut far, mut offered) = (Vec::new(), BTreeSet::new());
         let route = match attach.route {
             RouteWish::Local(gates) => PeerRoute::Local(gates),
             RouteWish::Tcp(start) => PeerRoute::Tcp(start()),
             RouteWish::Shm(route) => {
                 watching = super::near::watch(&route, attach.session, ctx);
                 PeerRoute::Shm(route)
+            }
+            RouteWish::Ucx(wish) => {
+                (far, offered) = (wish.theirs, wish.ours);
+                PeerRoute::Ucx(wish.route)
             }
         };
         self.fabric.send_replace(Some(route.fabric()));
@@ -127,13 +141,20 @@ impl PeerActor {
             let content = contents.remove(&id).map(Arc::new);
             (id, Announced { layout, content })
         };
-        let pools = attach.pools.into_iter().map(announced).collect();
+        let pools: BTreeMap<_, _> = attach.pools.into_iter().map(announced).collect();
+        let far = far.into_iter().filter_map(|(id, key)| {
+            let layout = Arc::new(pools.get(&id)?.layout.clone());
+            Some((id, Arc::new(FarPool { layout, key })))
+        });
+        let far = far.collect();
         self.link = Some(Link {
             session,
             id: attach.session,
             pools,
             route: route.clone(),
             remote: attach.remote,
+            far,
+            offered,
             unshared: Vec::new(),
             watching,
             reader: self.reader(),

@@ -176,7 +176,7 @@ impl PeerActor {
                 );
                 let pages = claim.sections.iter().map(|s| s.pages.len() as u64).sum();
                 let served = over_limits(&claim, pages, &self.node.limits).map_or(served, Err);
-                let (served, shm) = link.shm_claim(&claim, served);
+                let (served, reach) = link.reach(&claim, served);
                 let (terms, slices) = match served {
                     Ok(Served { terms, slices }) => (Ok(Arc::new(terms)), slices),
                     Err(reason) => (Err(reason), None),
@@ -198,7 +198,7 @@ impl PeerActor {
                         offer,
                         terms,
                         slices,
-                        shm,
+                        reach,
                         trace,
                     },
                 );
@@ -207,8 +207,12 @@ impl PeerActor {
                 pool,
                 layout,
                 content,
+                far,
             } => {
                 link.map_pool(pool, &layout);
+                if let Some(key) = far {
+                    link.learn(pool, &layout, *key);
+                }
                 let content = content.map(|content| Arc::new(*content));
                 link.pools.insert(pool, Announced { layout, content });
                 self.tell_contents();
@@ -216,6 +220,7 @@ impl PeerActor {
             Body::PoolRetired { pool } => {
                 // Claims that are there keep the mapping.
                 link.remote.remove(&pool);
+                link.far.remove(&pool);
                 link.pools.remove(&pool);
                 self.tell_contents();
             }

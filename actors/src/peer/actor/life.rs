@@ -151,6 +151,9 @@ impl PeerActor {
             let route = route.clone();
             actix::spawn(async move { route.close().await });
         }
+        if let PeerRoute::Ucx(route) = &link.route {
+            route.close();
+        }
         drop(link);
         self.waiting_at.clear();
         for request in std::mem::take(&mut self.waiting).into_values() {

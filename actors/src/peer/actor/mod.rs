@@ -20,8 +20,8 @@ use super::message::{Body, Claim, Trace};
 use super::session::Session;
 use super::transport::Transport;
 use super::wire::FrameReader;
-use crate::fabric::shm::ShmClaim;
-use crate::fabric::{Fabric, PeerRoute};
+use crate::fabric::ucx::FarPool;
+use crate::fabric::{Fabric, PeerRoute, Reach};
 use crate::ids::{ClaimNo, Incarnation, LegNo, LifeId, PeerRef, PoolId, RoomId};
 use crate::memory::Target;
 use crate::peer::hello::SessionId;
@@ -40,7 +40,7 @@ use crate::supervisor::early::Offer;
 use actix::{Actor, Addr, Context, Handler, Message};
 use kvroom_kernels::layout::PoolLayout;
 use kvroom_kernels::layout::cube::CubeLayout;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -52,7 +52,7 @@ mod life;
 mod near;
 mod open;
 
-pub(crate) use attach::{Attach, Attached, RouteWish};
+pub(crate) use attach::{Attach, Attached, RouteWish, UcxWish};
 use clock::Clock;
 pub(crate) use life::{GiveUp, Standing, WhereStands};
 
@@ -97,8 +97,8 @@ pub(crate) enum FromPeer {
         terms: Result<Arc<LegTerms>, Reason>,
         /// Which parts of cells are carried, if not all of them.
         slices: Option<Slices>,
-        /// Where to write, if the peer shares memory.
-        shm: Option<Arc<ShmClaim>>,
+        /// Where to write, if this node does that itself.
+        reach: Option<Reach>,
         /// Of the request that it is for.
         trace: Option<Trace>,
     },
@@ -177,6 +177,10 @@ struct Link {
     route: PeerRoute,
     /// Pools of a peer that shares memory, mapped here.
     remote: RemotePools,
+    /// Pools of a peer that are written through UCX.
+    far: BTreeMap<PoolId, Arc<FarPool>>,
+    /// Pools of this node that the peer was told how to write through UCX.
+    offered: BTreeSet<PoolId>,
     /// Pools of this node whose descriptors could not be sent yet.
     unshared: Vec<PoolId>,
     /// Tasks that watch a peer which shares memory.

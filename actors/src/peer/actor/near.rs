@@ -4,11 +4,12 @@
 //! beside the ring; and that its process is dead is known from its pidfd, for certain.
 
 use super::{Link, PeerActor};
-use crate::fabric::PeerRoute;
 use crate::fabric::shm::{ShmClaim, ShmRoute, ShmSection};
+use crate::fabric::ucx::{FarPool, FarSection, UcxClaim};
+use crate::fabric::{PeerRoute, Reach};
 use crate::ids::PoolId;
 use crate::memory::Backing;
-use crate::peer::hello::SessionId;
+use crate::peer::hello::{FarKey, SessionId};
 use crate::peer::message::{Body, Claim};
 use crate::reason::{Code, Reason};
 use crate::runtime::link;
@@ -138,6 +139,12 @@ impl PeerActor {
         {
             link.unshared.push(*pool);
         }
+        if let (Body::PoolAdded { pool, far, .. }, Some(link)) = (body, &mut self.link)
+            && far.is_some()
+            && let PeerRoute::Ucx(_) = &link.route
+        {
+            link.offered.insert(*pool);
+        }
         self.share_pools();
     }
 
@@ -166,6 +173,14 @@ impl PeerActor {
 }
 
 impl Link {
+    /// A pool of the peer that can be written through UCX.
+    pub(super) fn learn(&mut self, pool: PoolId, layout: &PoolLayout, key: FarKey) {
+        if let PeerRoute::Ucx(_) = self.route {
+            let layout = Arc::new(layout.clone());
+            self.far.insert(pool, Arc::new(FarPool { layout, key }));
+        }
+    }
+
     /// Maps a pool whose descriptor has come beside its announcement. Without one it is private memory,
     /// or its descriptor comes later.
     pub(super) fn map_pool(&mut self, pool: PoolId, layout: &PoolLayout) {
@@ -191,14 +206,48 @@ impl Link {
     }
 
     /// Where a claim's pages are, if this node writes them itself.
-    pub(super) fn shm_claim<T>(
+    pub(super) fn reach<T>(
         &mut self,
         claim: &Claim,
         terms: Result<T, Reason>,
-    ) -> (Result<T, Reason>, Option<Arc<ShmClaim>>) {
-        if terms.is_err() || !matches!(self.route, PeerRoute::Shm(_)) {
+    ) -> (Result<T, Reason>, Option<Reach>) {
+        if terms.is_err() {
             return (terms, None);
         }
+        let reach = match self.route {
+            PeerRoute::Local(_) | PeerRoute::Tcp(_) => return (terms, None),
+            PeerRoute::Shm(_) => self.shm_claim(claim).map(Reach::Shm),
+            PeerRoute::Ucx(_) => self.ucx_claim(claim).map(Reach::Ucx),
+        };
+        match reach {
+            Ok(reach) => (terms, Some(reach)),
+            Err(reason) => (Err(reason), None),
+        }
+    }
+
+    fn ucx_claim(&self, claim: &Claim) -> Result<Arc<UcxClaim>, Reason> {
+        let section = |pool: PoolId, pages: Arc<[u32]>| match self.far.get(&pool) {
+            Some(pool) => Ok(FarSection {
+                pool: Arc::clone(pool),
+                pages,
+            }),
+            None => {
+                let text = format!("pool {} of the receiver is not registered with UCX", pool.0);
+                Err(Reason::new(Code::LayoutMismatch, text))
+            }
+        };
+        let sections = claim.sections.iter();
+        let sections = sections.map(|s| section(s.pool, s.pages.as_slice().into()));
+        let aux = claim.aux.as_ref();
+        let aux = aux.map(|aux| section(aux.pool, Arc::new([aux.row])));
+        Ok(Arc::new(UcxClaim {
+            number: claim.tag.id.number,
+            sections: sections.collect::<Result<_, _>>()?,
+            aux: aux.transpose()?,
+        }))
+    }
+
+    fn shm_claim(&mut self, claim: &Claim) -> Result<Arc<ShmClaim>, Reason> {
         let aux = claim.aux.as_ref().map(|aux| aux.pool);
         for pool in claim.sections.iter().map(|s| s.pool).chain(aux) {
             if !self.remote.contains_key(&pool)
@@ -208,7 +257,7 @@ impl Link {
             }
         }
         let PeerRoute::Shm(route) = &self.route else {
-            return (terms, None);
+            return Err(Reason::from(Code::SessionLost));
         };
         let section = |pool: PoolId, pages: Arc<[u32]>| {
             let mapped = self.remote.get(&pool).cloned();
@@ -229,18 +278,12 @@ impl Link {
         let aux = aux
             .map(|aux| section(aux.pool, Arc::new([aux.row])))
             .transpose();
-        match (sections, aux) {
-            (Ok(sections), Ok(aux)) => {
-                let claim = ShmClaim {
-                    gates: Arc::clone(&route.theirs),
-                    slot: claim.gate,
-                    number: claim.tag.id.number,
-                    sections,
-                    aux,
-                };
-                (terms, Some(Arc::new(claim)))
-            }
-            (Err(reason), _) | (_, Err(reason)) => (Err(reason), None),
-        }
+        Ok(Arc::new(ShmClaim {
+            gates: Arc::clone(&route.theirs),
+            slot: claim.gate,
+            number: claim.tag.id.number,
+            sections: sections?,
+            aux: aux?,
+        }))
     }
 }

@@ -3,7 +3,7 @@
 use super::{Command, OpenRequest, PeerActor, PeerState};
 use crate::fabric::PeerRoute;
 use crate::ids::ClaimId;
-use crate::memory::{NotOpened, Withdrawn, open_shared};
+use crate::memory::{NotOpened, Withdrawn, open_far, open_shared};
 use crate::peer::message::{Body, Claim, ClaimTag};
 use crate::peer::wire;
 use crate::reason::{Code, Reason, Side};
@@ -135,6 +135,7 @@ impl PeerActor {
         let number = self.node.new_claim();
         let opened = match &link.route {
             PeerRoute::Shm(route) => open_shared(&route.ours, number, target),
+            PeerRoute::Ucx(route) => Ok(open_far(number, target, route.path())),
             PeerRoute::Local(_) | PeerRoute::Tcp(_) => self.node.gates.open(number, target),
         };
         let opened = match opened {
@@ -149,8 +150,8 @@ impl PeerActor {
                 match link.session.open_claim(number, claim) {
                     Ok(()) => Ok((tag, gate)),
                     Err(refused) => {
-                        // Nobody was told of the gate; dropped, it closes and lets its target go.
-                        drop(gate);
+                        // Nobody was told of the gate: it closes and lets its target go.
+                        gate.withdraw();
                         Err(Reason::new(Code::SessionLost, refused.to_string()))
                     }
                 }
@@ -199,9 +200,11 @@ impl PeerActor {
     /// A peer that writes into memory itself has to be able to map it.
     fn private(&self, request: &OpenRequest) -> Option<Reason> {
         let route = self.link.as_ref().map(|link| &link.route);
-        let Some(PeerRoute::Shm(_)) = route else {
-            return None;
-        };
+        match route {
+            Some(PeerRoute::Shm(_)) => {}
+            Some(PeerRoute::Ucx(_)) => return self.not_offered(request),
+            _ => return None,
+        }
         let pool = request.target.private_pool()?;
         let (name, peer) = (&pool.layout().name, &self.name);
         let why = if pool.device().is_some() {
@@ -216,6 +219,23 @@ impl PeerActor {
                  the pool with Pool::shared, or turn NodeBuilder::shm off"
             )
         };
+        Some(Reason::new(Code::LayoutMismatch, why))
+    }
+
+    /// What a peer writes through UCX must be registered there.
+    fn not_offered(&self, request: &OpenRequest) -> Option<Reason> {
+        let link = self.link.as_ref()?;
+        let aux = request.claim.aux.as_ref().map(|aux| aux.pool);
+        let mut pools = request.claim.sections.iter().map(|s| s.pool).chain(aux);
+        let pool = pools.find(|id| !link.offered.contains(id))?;
+        let named = self.node.pools.borrow();
+        let named = named.pools.iter().find(|p| p.id == pool);
+        let name = named.map_or_else(String::new, |p| p.pool.layout().name.clone());
+        let peer = &self.name;
+        let why = format!(
+            "pool {name:?} is not registered with UCX, through which node {peer:?} writes: it is on a device, or \
+             was added a moment ago; the log says more"
+        );
         Some(Reason::new(Code::LayoutMismatch, why))
     }
 

@@ -149,6 +149,10 @@ fn within(message: &Greeting) {
             assert!(text.len() <= 512);
             return;
         }
+        Greeting::Wired(why) => {
+            assert!(why.is_none_or(|why| why.len() <= 512));
+            return;
+        }
         Greeting::Verdict(_) | Greeting::Mac(_) | Greeting::Data(_) => return,
     };
     assert!((1..=100).contains(&text.len()), "{} bytes", text.len());

@@ -123,6 +123,7 @@ fn offer(setup: u8, n: u64) -> Offer {
         received: n,
         token: 77,
         host: (setup & 32 != 0).then_some(host),
+        ucx: None,
     }
 }
 

@@ -328,6 +328,7 @@ fn body(kind: u8, feed: &mut Feed<'_>) -> Option<Body> {
             pool: PoolId(feed.u16()),
             layout: layout("kv", PoolKind::Kv),
             content: None,
+            far: None,
         },
         14 => Body::PoolRetired {
             pool: PoolId(feed.u16()),

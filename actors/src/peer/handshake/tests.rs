@@ -47,6 +47,7 @@ fn offer() -> Offer {
         received: 0,
         token: 77,
         host: None,
+        ucx: None,
     }
 }
 

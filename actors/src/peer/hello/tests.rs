@@ -49,6 +49,7 @@ fn node(name: &str, n: u64) -> Node {
             received: 0,
             token: 1,
             host: None,
+            ucx: None,
         },
     }
 }

@@ -3,8 +3,11 @@
 //! Every value that a later stage would index with, subtract from or keep is bounded here, once.
 
 use super::{Bounds, WireError};
-use crate::ids::ClaimNo;
-use crate::peer::hello::{Hello, Link, MAX_NAME, MAX_POOLS, MAX_SOCKET, Offer};
+use crate::ids::{ClaimNo, PoolId};
+use crate::peer::hello::{
+    FarKey, Hello, Link, MAX_NAME, MAX_POOLS, MAX_REMOTE_KEY, MAX_SOCKET, MAX_WORKER, Offer,
+    UcxOffer,
+};
 use crate::peer::message::{Body, Claim, Part};
 use crate::reason::Reason;
 use kvroom_kernels::coverage::Coverage;
@@ -34,11 +37,16 @@ pub fn check(body: &Body, bounds: &Bounds) -> Result<(), WireError> {
         | Body::Abort { reason, .. }
         | Body::GaveUp { reason } => check_reason(reason),
         Body::PoolAdded {
-            layout, content, ..
-        } => check_layout(layout).and_then(|()| match content {
-            Some(content) => check_content(content, layout),
-            None => Ok(()),
-        }),
+            layout,
+            content,
+            far,
+            ..
+        } => check_layout(layout)
+            .and_then(|()| match content {
+                Some(content) => check_content(content, layout),
+                None => Ok(()),
+            })
+            .and_then(|()| far.as_deref().map_or(Ok(()), check_far)),
         Body::Credit { claims: 0 } => Err("no claims in it".into()),
         Body::Credit { .. }
         | Body::Bound { .. }
@@ -97,6 +105,47 @@ pub(super) fn check_offer(offer: &Offer) -> Result<(), String> {
             return Err(format!("two contents of pool {}", id.0));
         }
         check_content(content, layout)?;
+    }
+    match &offer.ucx {
+        Some(ucx) => check_ucx(ucx, pools),
+        None => Ok(()),
+    }
+}
+
+/// Checks the bounds of what a node offers of UCX, beside its pools.
+fn check_ucx(ucx: &UcxOffer, pools: &[(PoolId, PoolLayout)]) -> Result<(), String> {
+    let worker = ucx.worker.len();
+    if worker == 0 || worker > MAX_WORKER {
+        return Err(format!(
+            "a worker's address of {worker} bytes (1 to {MAX_WORKER})"
+        ));
+    }
+    check_far(&ucx.probe)?;
+    if ucx.pools.len() > MAX_POOLS {
+        let n = ucx.pools.len();
+        return Err(format!("{n} remote keys (at most {MAX_POOLS})"));
+    }
+    for (n, (id, key)) in ucx.pools.iter().enumerate() {
+        if !pools.iter().any(|(pool, _)| pool == id) {
+            return Err(format!(
+                "a remote key of pool {}, which is not listed",
+                id.0
+            ));
+        }
+        if ucx.pools[..n].iter().any(|(other, _)| other == id) {
+            return Err(format!("two remote keys of pool {}", id.0));
+        }
+        check_far(key)?;
+    }
+    Ok(())
+}
+
+fn check_far(far: &FarKey) -> Result<(), String> {
+    let key = far.key.len();
+    if key == 0 || key > MAX_REMOTE_KEY {
+        return Err(format!(
+            "a remote key of {key} bytes (1 to {MAX_REMOTE_KEY})"
+        ));
     }
     Ok(())
 }

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 /// Longest message of a greeting before the peer is proven, and of a verdict: 1 KiB.
 pub const STRANGER_BYTES: usize = 1 << 10;
-/// Longest offer: 64 KiB, which hold [`crate::peer::hello::MAX_POOLS`] pools with long names, and what
+/// Longest offer: 160 KiB, which hold [`crate::peer::hello::MAX_POOLS`] pools with long names, and what
 /// is in them.
-pub const OFFER_BYTES: usize = 64 << 10;
+pub const OFFER_BYTES: usize = 160 << 10;
 /// Longest text of a refusal in bytes.
 pub const MAX_REFUSAL: usize = 512;
 
@@ -38,6 +38,9 @@ pub enum Greeting {
     /// What it shares with a peer on the same host; descriptors come with it. Between the offers and
     /// the last word, and only if both offers say so.
     Link(Link),
+    /// Whether it wrote the other side's probe through UCX; else why not, in at most [`MAX_REFUSAL`] bytes.
+    /// Between the offers and the last word, and only if both offers say so.
+    Wired(Option<String>),
 }
 
 impl Greeting {
@@ -49,6 +52,7 @@ impl Greeting {
             Greeting::Mac(_) => "Mac",
             Greeting::Offer(_) => "Offer",
             Greeting::Link(_) => "Link",
+            Greeting::Wired(_) => "Wired",
             Greeting::Verdict(Verdict::Accept { .. }) => "Accept",
             Greeting::Verdict(Verdict::Refused { .. }) => "Refused",
             Greeting::Verdict(Verdict::Go) => "Go",
@@ -240,7 +244,11 @@ fn check(greeting: &Greeting) -> Result<(), WireError> {
         Greeting::Verdict(Verdict::Refused { text, .. }) if text.len() > MAX_REFUSAL => Err(
             format!("{} bytes of text (at most {MAX_REFUSAL})", text.len()),
         ),
-        Greeting::Verdict(_) | Greeting::Data(_) | Greeting::Mac(_) => Ok(()),
+        Greeting::Wired(Some(why)) if why.len() > MAX_REFUSAL => Err(format!(
+            "{} bytes of text (at most {MAX_REFUSAL})",
+            why.len()
+        )),
+        Greeting::Verdict(_) | Greeting::Data(_) | Greeting::Mac(_) | Greeting::Wired(_) => Ok(()),
     };
     checked.map_err(|what| WireError::OutOfBounds {
         name: greeting.name(),

@@ -81,11 +81,13 @@ const STATES: [StateName; 5] = [
     StateName::Aborted,
 ];
 const TIMERS: [Timer; 4] = [Timer::Outcome, Timer::Stall, Timer::Drain, Timer::Explain];
-const GATES: [GateIs; 4] = [
+const GATES: [GateIs; 6] = [
     GateIs::Open,
     GateIs::Occupied,
     GateIs::Closed,
     GateIs::WriterDead,
+    GateIs::Drained,
+    GateIs::Fenced,
 ];
 
 /// Word 1.

@@ -64,6 +64,7 @@ pub(in crate::record) fn read(w: &Words) -> Option<What> {
                 1 => Road::Lane(short),
                 2 => Road::Tcp,
                 4 => Road::Device(short),
+                5 => Road::Ucx,
                 _ => Road::Nowhere,
             },
             bytes: w[5],

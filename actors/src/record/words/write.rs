@@ -294,6 +294,8 @@ pub(in crate::record) fn of(what: &What) -> Option<Words> {
                 GateIs::Occupied => 1,
                 GateIs::Closed => 2,
                 GateIs::WriterDead => 3,
+                GateIs::Drained => 4,
+                GateIs::Fenced => 5,
             };
             room(&mut w, *key, *life);
             w[1] = head(GATE, is, 0, 0, key.attempt);
@@ -314,6 +316,7 @@ pub(in crate::record) fn of(what: &What) -> Option<Words> {
                 Road::Tcp => (2, 0),
                 Road::Nowhere => (3, 0),
                 Road::Device(device) => (4, *device),
+                Road::Ucx => (5, 0),
             };
             room(&mut w, *key, *life);
             w[1] = head(JOB, which, 0, 0, key.attempt);

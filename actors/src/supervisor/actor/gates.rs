@@ -4,9 +4,11 @@
 use super::{Bell, Shard};
 use crate::fabric::{Fabric, PeerRoute};
 use crate::ids::{ClaimId, ClaimNo, Incarnation, LegNo, LifeId, PeerRef, RoomKey};
-use crate::memory::{GateLanded, Lease, Pool, Target, Withdrawn, Witness};
+use crate::memory::{
+    Closing, FarOver, GateLanded, Lease, PeerOut, Pool, Target, Withdrawn, Witness,
+};
 use crate::peer::actor::{Command, OpenRequest};
-use crate::peer::message::{Claim, ClaimTag, Part, Section};
+use crate::peer::message::{Body, Claim, ClaimTag, Part, Section};
 use crate::reason::{Code, Reason};
 use crate::record::GateIs;
 use crate::slice::TargetSlice;
@@ -172,13 +174,64 @@ impl Shard {
                     let landed = witness.landed();
                     self.gate_over(life, leg, landed, Witness::WriterDead(witness));
                 }
-                Err(closing) => {
-                    if let Some(gate) = self.gate(life, leg) {
-                        *gate = Gate::Closing(closing);
-                    }
-                    self.stuck_gates.push((life, leg));
-                }
+                Err(closing) => self.finish_far_gate(key, (life, leg), closing),
             },
+        }
+    }
+
+    /// Its writer keeps to it by itself, and may have said that it is out.
+    fn finish_far_gate(
+        &mut self,
+        key: Option<RoomKey>,
+        (life, leg): (LifeId, LegNo),
+        closing: Closing,
+    ) {
+        let claim = closing.number();
+        match closing.try_finish_far() {
+            Ok(FarOver::Drained(witness)) => {
+                self.record_gate(key, life, leg, claim, GateIs::Drained);
+                let landed = witness.landed();
+                self.gate_over(life, leg, landed, Witness::PeerDrained(witness));
+            }
+            Ok(FarOver::Fenced(witness)) => {
+                self.record_gate(key, life, leg, claim, GateIs::Fenced);
+                let landed = witness.landed();
+                self.gate_over(life, leg, landed, Witness::PathFenced(witness));
+            }
+            Err(closing) => {
+                if let Some(gate) = self.gate(life, leg) {
+                    *gate = Gate::Closing(closing);
+                }
+                self.stuck_gates.push((life, leg));
+            }
+        }
+    }
+
+    /// The writer of a claim says that it is out of it: for good, since `Quiesced` follows the last of its
+    /// jobs, and nothing is posted on a leg behind `Complete`. The session has seen that it is the
+    /// incarnation which the claim names.
+    pub(super) fn hear_out(&mut self, peer: PeerRef, body: &Body) {
+        let (tag, cells) = match body {
+            Body::Quiesced { tag, landed } => (*tag, landed),
+            Body::Complete { tag, coverage, .. } => (*tag, coverage),
+            _ => return,
+        };
+        let Some((life, leg)) = self.core.offered(peer, tag.id.number) else {
+            return;
+        };
+        let of = self.core.life(life);
+        let of = of.and_then(|l| l.legs().get(usize::from(leg.0)));
+        if of.is_none_or(|record| record.claim != Some(tag)) {
+            return;
+        }
+        let said = PeerOut::heard(tag);
+        match self.gate(life, leg) {
+            Some(Gate::Open(gate)) => gate.hear(&said, cells),
+            Some(Gate::Closing(gate)) => {
+                gate.hear(&said, cells);
+                self.heard_out.push((life, leg));
+            }
+            _ => {}
         }
     }
 

@@ -7,10 +7,11 @@ use crate::copy::device::Ready;
 use crate::copy::device_lane::{Device, DeviceJob, Route, TcpEnds};
 use crate::copy::job::{Job, Place};
 use crate::copy::sum::{SumJob, SumReply, SumSection};
-use crate::fabric::PeerRoute;
 use crate::fabric::local::LocalRoute;
 use crate::fabric::shm::Way;
 use crate::fabric::tcp::{NewJob, TcpRoute};
+use crate::fabric::ucx::{UcxClaim, UcxJob, UcxRoute};
+use crate::fabric::{PeerRoute, Reach};
 use crate::ids::{ChunkNo, LegNo, LifeId, PeerRef};
 use crate::memory::{JobBack, JobId, Lease, Target, Ticket, TicketSink, Withdrawn, Witness};
 use crate::peer::message::Body;
@@ -32,6 +33,8 @@ pub(in crate::supervisor) enum Road {
     Device(Route, Device, DeviceEnds),
     /// Over sockets.
     Tcp(TcpRoute),
+    /// Through UCX.
+    Ucx(UcxRoute, Arc<UcxClaim>),
 }
 
 /// The ends of a job that a device copies.
@@ -101,6 +104,7 @@ impl Shard {
                 device.post(class, job);
             }
             (Some((Road::Tcp(route), job, _)), _) => route.post(job),
+            (Some((Road::Ucx(route, claim), job, _)), _) => route.post(UcxJob::new(job, claim)),
             _ => {
                 // Nothing was posted; the debt that was recorded for it is paid by a ticket that
                 // never went anywhere.
@@ -175,10 +179,15 @@ impl Shard {
             PeerRoute::Local(gates) => {
                 Road::Copy(Way::Local(LocalRoute::new(Arc::clone(gates), gate, number)))
             }
-            PeerRoute::Shm(_) => {
-                Road::Copy(Way::Shm(Arc::clone(self.places.get(&(peer, number))?)))
-            }
+            PeerRoute::Shm(_) => match self.places.get(&(peer, number))? {
+                Reach::Shm(claim) => Road::Copy(Way::Shm(Arc::clone(claim))),
+                Reach::Ucx(_) => return None,
+            },
             PeerRoute::Tcp(route) => Road::Tcp(route.clone()),
+            PeerRoute::Ucx(route) => match self.places.get(&(peer, number))? {
+                Reach::Ucx(claim) => Road::Ucx(route.clone(), Arc::clone(claim)),
+                Reach::Shm(_) => return None,
+            },
         };
         let tcp = TcpEnds {
             class,
@@ -274,11 +283,13 @@ impl Shard {
         let Some(l) = self.core.life(life) else {
             return;
         };
-        let mut routes: Vec<TcpRoute> = Vec::new();
+        let (mut routes, mut far): (Vec<TcpRoute>, Vec<UcxRoute>) = Default::default();
         for leg in l.legs() {
             let route = self.peers.get(&leg.peer).and_then(|p| p.route.as_ref());
-            if let Some(PeerRoute::Tcp(route)) = route {
-                routes.push(route.clone());
+            match route {
+                Some(PeerRoute::Tcp(route)) => routes.push(route.clone()),
+                Some(PeerRoute::Ucx(route)) => far.push(route.clone()),
+                _ => {}
             }
         }
         if let AttachedRole::Sender {
@@ -297,6 +308,9 @@ impl Shard {
                     self.to_lane(lane, LaneWork::Cancel(life));
                 }
                 for route in routes {
+                    route.cancel(life);
+                }
+                for route in far {
                     route.cancel(life);
                 }
             }
@@ -413,7 +427,7 @@ fn on_device(
             }
             None => Road::Tcp(route),
         },
-        road @ Road::Device(..) => road,
+        road @ (Road::Device(..) | Road::Ucx(..)) => road,
     }
 }
 

@@ -131,11 +131,11 @@ impl Handler<PeerSays> for Shard {
                     offer,
                     terms,
                     slices,
-                    shm,
+                    reach,
                     trace,
                 } => {
-                    if let Some(shm) = shm {
-                        self.places.insert((peer, offer.tag.id.number), shm);
+                    if let Some(reach) = reach {
+                        self.places.insert((peer, offer.tag.id.number), reach);
                     }
                     if let Some(slices) = slices {
                         self.slices.insert((peer, offer.tag.id.number), slices);
@@ -145,12 +145,19 @@ impl Handler<PeerSays> for Shard {
                     }
                     Input::Claim { peer, offer, terms }
                 }
-                FromPeer::Body(body) => Input::Message {
-                    peer,
-                    body: self.with_own_account(peer, body),
-                },
+                FromPeer::Body(body) => {
+                    self.hear_out(peer, &body);
+                    Input::Message {
+                        peer,
+                        body: self.with_own_account(peer, body),
+                    }
+                }
             };
             self.input(input, ctx);
+            for (life, leg) in std::mem::take(&mut self.heard_out) {
+                self.finish_gate(life, leg);
+                self.follow_up(ctx);
+            }
         }
         self.settle(ctx);
         MessageResult(items)
@@ -244,7 +251,7 @@ impl Handler<PeerGone> for Shard {
         if gone.for_good {
             self.peers.remove(&gone.peer);
         } else if let Some(link) = self.peers.get_mut(&gone.peer)
-            && matches!(link.route, Some(PeerRoute::Shm(_)))
+            && matches!(link.route, Some(PeerRoute::Shm(_) | PeerRoute::Ucx(_)))
         {
             link.route = None;
         }

@@ -156,7 +156,7 @@ fn body() -> impl Strategy<Value = Body> {
         1 => tag().prop_map(|tag| Body::Quiesced { tag, landed: Default::default() }),
         1 => (1..=u32::MAX).prop_map(|claims| Body::Credit { claims }),
         1 => (any::<u16>(), layout())
-            .prop_map(|(pool, layout)| Body::PoolAdded { pool: PoolId(pool), layout, content: None }),
+            .prop_map(|(pool, layout)| Body::PoolAdded { pool: PoolId(pool), layout, content: None, far: None }),
         1 => any::<u16>().prop_map(|pool| Body::PoolRetired { pool: PoolId(pool) }),
         1 => any::<u64>().prop_map(|nonce| Body::Ping { nonce }),
         1 => any::<u64>().prop_map(|nonce| Body::Pong { nonce }),

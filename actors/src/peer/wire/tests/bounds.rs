@@ -74,6 +74,7 @@ fn other_bodies_are_bounded_too() {
         pool: PoolId(0),
         layout: layout.clone(),
         content: None,
+        far: None,
     };
     assert!(refused(&frame(added)).starts_with("pool kv without layers"));
     layout.name.clear();
@@ -81,6 +82,7 @@ fn other_bodies_are_bounded_too() {
         pool: PoolId(0),
         layout,
         content: None,
+        far: None,
     };
     assert!(refused(&frame(added)).starts_with("a pool name of 0 bytes"));
 }
@@ -116,6 +118,7 @@ fn a_content_must_be_one_that_a_pool_can_have_and_give_its_cells() {
             pool: PoolId(0),
             layout: layout.clone(),
             content: Some(Box::new(content)),
+            far: None,
         }),
     };
     let (right, cells) = content();

@@ -54,6 +54,7 @@ fn offer() -> Offer {
         received: 9,
         token: 10,
         host: None,
+        ucx: None,
     }
 }
 

@@ -1,0 +1,63 @@
+//! How UCX is used.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// When bytes go through UCX.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum UcxUse {
+    /// Never; UCX is not even looked for.
+    #[default]
+    Off,
+    /// With peers that it reaches by RDMA, if both sides can.
+    Rdma,
+    /// With every peer that has it, whatever it has: over its `tcp` and on one host, too, where its remote
+    /// keys protect nothing and a peer is trusted with the whole process.
+    Always,
+}
+
+/// Options of the fabric `ucx`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UcxOptions {
+    /// When it is used.
+    pub when: UcxUse,
+    /// The library; `libucp.so.0` where the system finds it, if none is said.
+    pub library: Option<PathBuf>,
+    /// Which of its transports it may use, as `UCX_TLS` names them; all, if none is said.
+    pub transports: Option<String>,
+    /// Which network devices, as `UCX_NET_DEVICES` names them; all, if none is said.
+    pub devices: Option<String>,
+    /// Most bytes that a room has posted to a peer and not flushed; 4 KiB to 64 MiB. An abort waits for no
+    /// more than that.
+    pub window_bytes: u64,
+    /// Most puts in a window; 1 to 4,096.
+    pub window_puts: u32,
+    /// How long a peer may take until the first put to it has landed.
+    pub wire_up: Duration,
+    /// How long a window may take until it is flushed. Then the route is given up, and its rooms end.
+    pub flush: Duration,
+    /// How long the end of a connection may take before it is forced.
+    pub close: Duration,
+    /// How long its thread looks for work before it sleeps.
+    pub spin: Duration,
+    /// Pages of how many peers that did not answer may be waited for by keeping their connections; 0 to 65,536.
+    pub retired: usize,
+}
+
+impl Default for UcxOptions {
+    fn default() -> Self {
+        UcxOptions {
+            when: UcxUse::Off,
+            library: None,
+            transports: None,
+            devices: None,
+            window_bytes: 1 << 20,
+            window_puts: 128,
+            wire_up: Duration::from_secs(5),
+            flush: Duration::from_secs(10),
+            close: Duration::from_secs(2),
+            spin: Duration::from_micros(50),
+            retired: 1024,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Two nodes find out, before there is a session, whether each writes the other's memory through UCX.
+//!
+//! ```text
+//!   capability UCX on both sides ─▶ each offer has: version, a worker for this session alone, a word to write,
+//!                                   remote keys of its pools
+//!   offers ─▶ use_ucx ─▶ connect, write the other's word, flush ─▶ Wired ─▶          ◀─ Wired
+//!                └ no, or versions that do not mix                    └ one says why not: sockets, or refused
+//! ```
+//!
+//! Rules: nothing of it is said before the peer has proven itself. A library that only seems to
+//! understand the other one is found out here, by a put that never ends, and not by a room.
+
+use super::control::Shared;
+use super::greet::GreetError;
+use super::shared::NodeShared;
+use crate::fabric::ucx::{Ucx, UcxEnd, UcxRoute, UcxUse};
+use crate::memory::Pool;
+use crate::peer::hello::{Capabilities, Hello, Offer, RefusalCode, UcxOffer, UcxVerdict, use_ucx};
+use crate::peer::wire::MAX_REFUSAL;
+use std::sync::Arc;
+
+/// UCX of this node, if it has any and is to use it.
+fn of(node: &NodeShared) -> Option<Ucx> {
+    node.ucx.as_ref()?.as_ref().ok().cloned()
+}
+
+/// What a greeting says of it.
+pub(crate) fn capability(node: &NodeShared) -> Capabilities {
+    match of(node) {
+        Some(_) => Capabilities::UCX,
+        None => Capabilities::default(),
+    }
+}
+
+/// Registers a pool; what speaks against it is logged, and claims of it are refused.
+pub(crate) async fn register(node: &NodeShared, ucx: &Ucx, pool: &Pool) {
+    let name = &pool.layout().name;
+    if pool.device().is_some() {
+        tracing::warn!(
+            node = node.name,
+            pool = name,
+            "a pool on a device is not written through UCX"
+        );
+        return;
+    }
+    if let Err(error) = ucx.register(pool).await {
+        tracing::warn!(node = node.name, pool = name, %error, "a pool was not registered with UCX");
+    }
+}
+
+/// What this node offers of UCX to a peer that has it, too; and its end of what may come of that.
+pub(crate) async fn offer(state: &Shared, theirs: &Hello) -> Option<(UcxOffer, UcxEnd)> {
+    if !theirs.capabilities.has(Capabilities::UCX) {
+        return None;
+    }
+    let (node, pools) = {
+        let state = state.borrow();
+        let pools = state.pools.borrow().clone();
+        (Arc::clone(&state.node), pools)
+    };
+    let ucx = of(&node)?;
+    let mut keys = Vec::new();
+    for named in &pools.pools {
+        if ucx.key_of(&named.pool).is_none() {
+            register(&node, &ucx, &named.pool).await;
+        }
+        keys.extend(ucx.key_of(&named.pool).map(|key| (named.id, key)));
+    }
+    match ucx.end().await {
+        Ok(end) => {
+            let offer = UcxOffer {
+                version: ucx.version(),
+                rdma: ucx.has_rdma(),
+                always: node.net.ucx.when == UcxUse::Always,
+                worker: end.address().to_vec(),
+                probe: end.probe(),
+                pools: keys,
+            };
+            Some((offer, end))
+        }
+        Err(error) => {
+            tracing::warn!(node = node.name, peer = theirs.node, %error, "UCX is not offered to a peer");
+            None
+        }
+    }
+}
+
+/// What this side found.
+pub(crate) struct Tried {
+    /// One of both is to use UCX in any case.
+    pub(crate) always: bool,
+    pub(crate) route: Result<UcxRoute, String>,
+}
+
+/// Connects, if both offers say so.
+pub(crate) async fn attempt(mine: &Offer, theirs: &Offer, end: Option<UcxEnd>) -> Option<Tried> {
+    let (ours, far) = (mine.ucx.as_ref()?, theirs.ucx.as_ref()?);
+    let (always, route) = match use_ucx(mine, theirs) {
+        UcxVerdict::No => return None,
+        UcxVerdict::Versions { always } => {
+            let text = |(major, minor, patch)| format!("{major}.{minor}.{patch}");
+            let (here, there) = (text(ours.version), text(far.version));
+            let why = format!(
+                "UCX {here} here and {there} there do not understand each other: use the same version on both \
+                 sides, or turn UCX off on one"
+            );
+            (always, Err(why))
+        }
+        UcxVerdict::Try { always } => {
+            let route = match end {
+                Some(end) => end.connect(far).await.map_err(|error| error.to_string()),
+                None => Err("its worker is gone; a bug of kvroom".into()),
+            };
+            (always, route)
+        }
+    };
+    Some(Tried { always, route })
+}
+
+impl Tried {
+    /// What the other side is told.
+    pub(crate) fn said(&self) -> Option<String> {
+        let why = self.route.as_ref().err()?;
+        let mut end = why.len().min(MAX_REFUSAL);
+        while !why.is_char_boundary(end) {
+            end -= 1;
+        }
+        Some(why[..end].to_owned())
+    }
+
+    /// The route, if it is one at both ends.
+    ///
+    /// # Errors
+    /// It is none, and nothing else will do.
+    pub(crate) fn with(
+        self,
+        theirs: Option<String>,
+        node: &str,
+        peer: &str,
+    ) -> Result<Option<UcxRoute>, GreetError> {
+        let why = match (self.route, theirs) {
+            (Ok(route), None) => return Ok(Some(route)),
+            (Err(why), _) => why,
+            (Ok(_), Some(why)) => format!("node {peer:?} says: {why}"),
+        };
+        if self.always {
+            return Err(GreetError::Refused {
+                code: RefusalCode::Other,
+                text: format!("bytes are to go through UCX, and cannot: {why}"),
+            });
+        }
+        tracing::warn!(
+            node,
+            peer,
+            why,
+            "UCX has RDMA at both ends and does not work; sockets are used"
+        );
+        Ok(None)
+    }
+}
