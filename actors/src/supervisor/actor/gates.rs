@@ -224,7 +224,7 @@ impl Shard {
         if of.is_none_or(|record| record.claim != Some(tag)) {
             return;
         }
-        let said = PeerOut::heard(tag);
+        let said = PeerOut::heard(tag.id);
         match self.gate(life, leg) {
             Some(Gate::Open(gate)) => gate.hear(&said, cells),
             Some(Gate::Closing(gate)) => {
