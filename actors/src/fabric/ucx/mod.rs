@@ -6,15 +6,16 @@ mod options;
 
 pub(crate) use claim::{FarPool, FarSection, UcxClaim};
 pub use error::UcxError;
-pub use options::{UcxOptions, UcxUse};
+pub use options::{OneSided, UcxOptions, UcxUse};
 
 use crate::copy::job::Place;
 use crate::copy::schedule::Class;
 use crate::fabric::tcp::NewJob;
-use crate::ids::LifeId;
+use crate::ids::{ClaimNo, LifeId, PeerRef};
 use crate::memory::{FarPath, Pool, Ticket};
-use crate::peer::hello::{FarKey, UcxOffer};
+use crate::peer::hello::{FarKey, UcxMode, UcxOffer};
 use crate::runtime::meter::Meter;
+use crate::runtime::shared::NodeShared;
 use crate::runtime::stats::Stats;
 use kvroom_kernels::layout::PoolLayout;
 use std::sync::Arc;
@@ -37,7 +38,11 @@ pub(crate) struct UcxRoute {
 pub(crate) struct UcxJob {
     pub(crate) ticket: Ticket,
     pub(crate) class: Class,
-    pub(crate) claim: Arc<UcxClaim>,
+    /// Where the pages are; none if the receiver writes them.
+    pub(crate) claim: Option<Arc<UcxClaim>>,
+    pub(crate) number: ClaimNo,
+    /// The slot of the claim's gate, if that is with the receiver.
+    pub(crate) gate: u32,
     pub(crate) layout: Arc<PoolLayout>,
     pub(crate) place: Place,
     /// Whether the source's sum goes with it.
@@ -100,12 +105,24 @@ impl UcxEnd {
     }
 
     /// Connects to the peer's worker, and writes its probe, within [`UcxOptions::wire_up`].
-    pub(crate) async fn connect(self, _theirs: &UcxOffer) -> Result<UcxRoute, UcxError> {
+    pub(crate) async fn connect(
+        self,
+        _theirs: &UcxOffer,
+        _mode: UcxMode,
+    ) -> Result<UcxRoute, UcxError> {
         Err(UcxError::Ended(String::new()))
     }
 }
 
 impl UcxRoute {
+    /// Whether this node's own gates are before its pages: bytes come in messages.
+    pub(crate) fn gated_here(&self) -> bool {
+        false
+    }
+
+    /// A session begins over it: from now on there may be jobs and claims.
+    pub(crate) fn begin(&self, _peer: PeerRef, _node: &Arc<NodeShared>, _meter: &Arc<Meter>) {}
+
     /// What its gates hear of it.
     pub(crate) fn path(&self) -> &Arc<FarPath> {
         &self.path
@@ -125,8 +142,10 @@ impl UcxRoute {
 
 impl UcxJob {
     /// A job as shards build it, for pages that the claim names.
-    pub(crate) fn new(job: NewJob, claim: Arc<UcxClaim>) -> UcxJob {
+    pub(crate) fn new(job: NewJob, claim: Option<Arc<UcxClaim>>) -> UcxJob {
         UcxJob {
+            number: job.claim,
+            gate: job.gate,
             ticket: job.ticket,
             class: job.class,
             claim,

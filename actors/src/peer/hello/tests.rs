@@ -333,6 +333,7 @@ fn with_ucx(n: u64, version: (u32, u32, u32), rdma: bool, always: bool) -> Offer
             version,
             rdma,
             always,
+            one_sided: false,
             worker: vec![2],
             probe: key.clone(),
             pools: vec![(PoolId(0), key)],
@@ -348,10 +349,22 @@ fn ucx_is_used_where_both_have_rdma_or_one_asks_for_it_and_both_sides_conclude_t
         assert_eq!(use_ucx(a, b), use_ucx(b, a));
         use_ucx(a, b)
     };
-    let tried = |always| UcxVerdict::Try { always };
-    assert_eq!(both(&of(true, false), &of(true, false)), tried(false));
+    let tried = |always, mode| UcxVerdict::Try { always, mode };
+    let (puts, messages) = (UcxMode::OneSided, UcxMode::Messages);
+    assert_eq!(both(&of(true, false), &of(true, false)), tried(false, puts));
     assert_eq!(both(&of(true, false), &of(false, false)), UcxVerdict::No);
-    assert_eq!(both(&of(false, true), &of(false, false)), tried(true));
+    assert_eq!(
+        both(&of(false, true), &of(false, false)),
+        tried(true, messages)
+    );
+    // Puts without RDMA are for who asks for them on both sides.
+    let asks = |mut offer: Offer| {
+        offer.ucx.as_mut().unwrap().one_sided = true;
+        offer
+    };
+    let (a, b) = (asks(of(false, true)), of(false, true));
+    assert_eq!(both(&a, &b), tried(true, messages));
+    assert_eq!(both(&a, &asks(b)), tried(true, puts));
     assert_eq!(both(&of(false, true), &node("y", 2).offer), UcxVerdict::No);
     // Shared memory is nearer, unless UCX was asked for.
     let near = |mut offer: Offer| {
@@ -364,7 +377,7 @@ fn ucx_is_used_where_both_have_rdma_or_one_asks_for_it_and_both_sides_conclude_t
     };
     let (a, b) = (near(of(true, false)), near(of(true, false)));
     assert_eq!(both(&a, &b), UcxVerdict::No);
-    assert_eq!(both(&near(of(false, true)), &b), tried(true));
+    assert_eq!(both(&near(of(false, true)), &b), tried(true, messages));
 }
 
 #[test]
@@ -374,7 +387,7 @@ fn versions_of_ucx_whose_wire_does_not_mix_are_told_apart() {
         ucx_mixes(a, b)
     };
     assert!(mixes((1, 13, 0), (1, 13, 1)));
-    assert!(mixes((1, 20, 0), (1, 22, 1)));
+    assert!(!mixes((1, 20, 0), (1, 22, 1)));
     assert!(!mixes((1, 13, 1), (1, 20, 0)));
     assert!(!mixes((1, 18, 0), (1, 22, 0)));
     assert!(!mixes((1, 22, 0), (1, 23, 0)));

@@ -186,6 +186,7 @@ fn what_is_offered_of_ucx_is_bounded_and_of_pools_that_are_listed() {
             version: (1, 20, 0),
             rdma: false,
             always: true,
+            one_sided: true,
             worker: vec![1; MAX_WORKER],
             probe: key(MAX_REMOTE_KEY),
             pools: vec![(offer().pools[0].0, key(1))],

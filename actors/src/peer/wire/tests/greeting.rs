@@ -149,6 +149,7 @@ fn the_longest_hello_and_the_longest_offer_may_be_said() {
         version: (1, 22, 0),
         rdma: true,
         always: true,
+        one_sided: true,
         worker: vec![9; MAX_WORKER],
         probe: key.clone(),
         pools: (0..64).map(|n| (PoolId(n), key.clone())).collect(),
