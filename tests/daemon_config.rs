@@ -126,7 +126,8 @@ fn a_pool_on_a_device_is_shown_with_where_it_was_said_by_the_file_the_environmen
     let file = File::new("device", text);
     let may = ("KVROOM_DEVICES_ORDINALS", "0");
     let at = format!("{}:3", file.path());
-    let sources: [(&[&str], &[(&str, &str)], &str); 3] = [
+    type Variables<'a> = &'a [(&'a str, &'a str)];
+    let sources: [(&[&str], Variables<'_>, &str); 3] = [
         (&["--config", file.path()], &[], &at),
         (&[], &[may, ("KVROOM_POOL", ON_A_DEVICE)], "KVROOM_POOL"),
         (&["--pool", ON_A_DEVICE], &[may], "--pool"),

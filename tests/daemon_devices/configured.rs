@@ -192,7 +192,8 @@ fn a_daemon_whose_pool_on_a_device_cannot_be_had_is_not_started_and_says_why_and
         Folder::with_driver("config-there"),
     );
     let number = "pool \"kv\" on device 0: ";
-    let cases: [(&Folder, Option<(&str, u32)>, &str, &[&str]); 9] = [
+    type Fault<'a> = Option<(&'a str, u32)>;
+    let cases: [(&Folder, Fault<'_>, &str, &[&str]); 9] = [
         (
             &none,
             None,
@@ -270,7 +271,7 @@ fn a_daemon_whose_pool_on_a_device_cannot_be_had_is_not_started_and_says_why_and
             &pool,
         ];
         let (status, said) = refused(&driver.0, &orders, &args);
-        // The last but two can be seen without a driver: it is an error of the configuration.
+        // A number that may not be used is seen without a driver: that is an error of the configuration.
         let code = if device == "1" { 2 } else { 1 };
         assert_eq!(status.code(), Some(code), "{device}: {said}");
         assert!(
