@@ -117,6 +117,48 @@ fn everything_that_is_wrong_is_told_at_once_with_its_place_and_nothing_is_starte
     }
 }
 
+const ON_A_DEVICE: &str = "name=kv,layers=2,pages=8,page_bytes=4KiB,device=0";
+
+#[test]
+fn a_pool_on_a_device_is_shown_with_where_it_was_said_by_the_file_the_environment_or_a_flag() {
+    let text = b"[devices]\nordinals = [0]\n[[pool]]\nname = 'kv'\nlayers = 2\npages = 8\n\
+        page_bytes = '4KiB'\ndevice = 0\n";
+    let file = File::new("device", text);
+    let may = ("KVROOM_DEVICES_ORDINALS", "0");
+    let at = format!("{}:3", file.path());
+    type Variables<'a> = &'a [(&'a str, &'a str)];
+    let sources: [(&[&str], Variables<'_>, &str); 3] = [
+        (&["--config", file.path()], &[], &at),
+        (&[], &[may, ("KVROOM_POOL", ON_A_DEVICE)], "KVROOM_POOL"),
+        (&["--pool", ON_A_DEVICE], &[may], "--pool"),
+    ];
+    for (args, variables, from) in sources {
+        let args = |more: &'static str| [&["config"], args, &[more]].concat();
+        let json = stdout(&kvroom(&args("--json"), variables));
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let pool = &json["pool"][0];
+        assert_eq!(pool["from"], from, "{pool}");
+        assert_eq!(pool["value"]["device"], 0, "{pool}");
+        assert_eq!(pool["value"]["backing"], "device", "{pool}");
+    }
+    let text = stdout(&kvroom(&["config", "--config", file.path()], &[]));
+    let again = File::new("device-again", text.as_bytes());
+    let again = kvroom(&["config", "--config", again.path()], &[]);
+    assert!(stdout(&again).contains("\ndevice = 0\n"), "{text}");
+}
+
+#[test]
+fn a_pool_on_a_device_that_may_not_be_used_is_refused_before_anything_is_started() {
+    for command in ["config", "serve"] {
+        let output = kvroom(&[command, "--pool", ON_A_DEVICE], &[]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(output.stdout.is_empty());
+        let wanted = "kvroom: error: the configuration has an error\n  --pool: pool \"kv\": device 0 may not be \
+            used; add it to devices.ordinals (ordinals = [0])\n";
+        assert_eq!(stderr(&output), wanted);
+    }
+}
+
 #[test]
 fn a_file_that_is_not_there_or_no_text_is_named() {
     let output = kvroom(&["config", "--config", "/nonexistent/k.toml"], &[]);

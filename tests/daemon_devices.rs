@@ -1,10 +1,13 @@
-//! Pools on devices, over HTTP: an engine's memory by its CUDA IPC handle, over a stand-in for the driver.
+//! Pools on devices: an engine's memory by its CUDA IPC handle over HTTP, and the daemon's own by its
+//! configuration (`configured`), over a stand-in for the driver.
 #![cfg(feature = "cuda")]
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests fail by panicking, as tests do"
 )]
 
+#[path = "daemon_devices/configured.rs"]
+mod configured;
 #[path = "common/daemon.rs"]
 mod daemon;
 #[path = "common/standin.rs"]

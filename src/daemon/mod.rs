@@ -43,11 +43,10 @@ use devices::Devices;
 use health::{Health, Watched};
 use http::Front;
 use kvroom::{LocalHub, Node};
-use pools::Opened;
+use pools::Configured;
 use serde_json::json;
 use signals::Signals;
 use status::StatusPage;
-use std::path::Path;
 use std::time::Duration;
 use stop::Stopped;
 use tasks::Tasks;
@@ -77,11 +76,13 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
     let mut signals = Signals::listen()?;
     let front = Front::open(&config)?;
     let (mut builder, pools) = config.node_builder(front.port())?;
-    let mut opened = file_pools(&config)?;
-    for file in &opened {
-        builder = builder.pool(file.pool().clone());
+    let devices = Devices::new(&config.devices);
+    let configured = Configured::open(&config, &devices).await;
+    let mut configured = configured.map_err(|e| Failure::Failed(e.to_string()))?;
+    for pool in configured.pools() {
+        builder = builder.pool(pool.clone());
     }
-    opened.extend(pools.into_iter().map(|pool| Opened::configured(pool, None)));
+    configured.and(pools);
     let hub = LocalHub::new();
     let node = builder.hub(&hub).start().await;
     let node = node.map_err(|e| {
@@ -94,7 +95,6 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
     recording::start(&node, config.recorder.dump_dir.clone(), &tasks)
         .map_err(|e| Failure::Failed(format!("cannot start what writes recordings: {e}")))?;
     let page = status_page(&config, &node)?;
-    let devices = Devices::new(&config.devices);
     let watched = Watched {
         node: node.clone(),
         hub,
@@ -109,7 +109,7 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
         let name = format!("connect {}", address.0);
         tasks.spawn_until_done(&name, connect_until_there(node.clone(), address.0));
     }
-    for pool in opened {
+    while let Some(pool) = configured.next() {
         let adopted = app.pools().adopt(pool).await;
         adopted.map_err(|problem| Failure::Failed(problem.detail))?;
     }
@@ -160,16 +160,6 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
             "the node did not drain within its shutdown deadline; {count} rooms are left"
         )))
     }
-}
-
-/// The pools of the configuration that are files.
-fn file_pools(config: &Config) -> Result<Vec<Opened>, Failure> {
-    let open = |settings: &config::PoolSettings| {
-        let path = settings.path.as_deref().unwrap_or(Path::new(""));
-        let opened = Opened::of_file(settings.layout(), path, settings.create);
-        opened.map_err(|e| Failure::Failed(format!("cannot make a pool: {e}")))
-    };
-    config.file_pools().map(open).collect()
 }
 
 /// The status page, if there is to be one.

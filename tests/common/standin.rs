@@ -70,7 +70,8 @@ pub(crate) fn in_child(test: &str, body: impl FnOnce(&Path)) {
     if let Some(folder) = env::var_os(FOLDER) {
         return body(Path::new(&folder));
     }
-    let folder = Folder::with_driver(test);
+    // A colon would divide the library path.
+    let folder = Folder::with_driver(&test.replace("::", "-"));
     let output = Command::new(env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(FOLDER, &folder.0)

@@ -134,7 +134,7 @@ impl Runtime {
 
     /// As [`Runtime::start`]; with a seat on another's thread for the one shard.
     pub(super) fn begin(
-        config: NodeConfig,
+        mut config: NodeConfig,
         seat: Option<Seat>,
     ) -> Result<(Runtime, Option<Seated>), NodeError> {
         check(&config)?;
@@ -153,9 +153,11 @@ impl Runtime {
         let doors = addresses.iter();
         let doors = doors.map(|a| Entrance::new(a.clone(), started)).collect();
         let near = near(&config, &mut listeners);
+        let claims = ClaimNumbers::new(&config.pools);
+        // Taken out of what lives as long as the node: the memory of one that is retired goes before.
         let pools = Pools {
             pools: (0..)
-                .zip(config.pools.iter().cloned())
+                .zip(std::mem::take(&mut config.pools))
                 .map(|(i, pool)| NamedPool {
                     id: PoolId(i),
                     pool,
@@ -189,7 +191,7 @@ impl Runtime {
             beats: Beats::new(started, config.shard_count(), config.lanes),
             doors,
             started,
-            claims: ClaimNumbers::new(&config.pools),
+            claims,
             next_life: AtomicU64::new(1),
             ucx,
             limits: config.limits.clone(),

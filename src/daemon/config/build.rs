@@ -18,7 +18,7 @@ impl Config {
         derived_name(host.trim(), port)
     }
 
-    /// The node that is to be started, and its pools in memory; those of files are [`Config::file_pools`].
+    /// The node that is to be started, and its pools in memory; others are [`Config::pools_in`].
     /// `port` is the one that HTTP was given, of which the node has its name if it has no other.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Config {
             let made = match settings.backing {
                 Backing::Private => Pool::owned(settings.layout()),
                 Backing::Shared => Pool::shared(settings.layout()),
-                Backing::File => continue,
+                Backing::File | Backing::Device => continue,
             };
             let pool = made.map_err(|e| Failure::Failed(format!("cannot make a pool: {e}")))?;
             builder = builder.pool(pool.clone());
@@ -71,10 +71,10 @@ impl Config {
         Ok((builder, pools))
     }
 
-    /// Pools in files: they are attached as those that are registered while the daemon runs.
-    pub(crate) fn file_pools(&self) -> impl Iterator<Item = &PoolSettings> {
-        let files = self.pools.iter();
-        files.filter(|pool| pool.backing == Backing::File)
+    /// Pools in memory of this kind, in their order.
+    pub(crate) fn pools_in(&self, backing: Backing) -> impl Iterator<Item = &PoolSettings> {
+        let pools = self.pools.iter();
+        pools.filter(move |pool| pool.backing == backing)
     }
 }
 

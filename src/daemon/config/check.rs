@@ -2,7 +2,8 @@
 
 use super::schema::{Config, POOL, PoolSettings};
 use super::source::{Complaint, Origins};
-use super::value::{Backing, Listen};
+use super::value::{Backing, Listen, Setting};
+use crate::daemon::devices::Named;
 use crate::daemon::health::CANARY;
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ pub(super) fn check(config: &Config, origins: &Origins) -> Vec<Complaint> {
     checking.deadlines(config);
     checking.health(config);
     checking.pools(&config.pools);
+    checking.pools_on_devices(config);
     checking.complaints
 }
 
@@ -195,6 +197,9 @@ impl Checking<'_> {
                         self.contradict(&paths, what);
                     }
                 }
+                // What is wrong with these is said by `pools_on_devices`.
+                (Backing::Device, _) => {}
+                _ if pool.device.is_some() => {}
                 (_, Some(_)) => {
                     let name = &pool.name;
                     let what = format!("pool {name:?}: a path needs backing = \"file\"");
@@ -210,5 +215,63 @@ impl Checking<'_> {
                 (_, None) => {}
             }
         }
+    }
+
+    fn pools_on_devices(&mut self, config: &Config) {
+        let on_device = |pool: &PoolSettings| pool.backing == Backing::Device;
+        let pools = config.pools.iter().enumerate();
+        for (number, pool) in pools.filter(|(_, p)| p.device.is_some() || on_device(p)) {
+            let path = PoolSettings::path_of(number);
+            let paths = [path.as_str(), POOL];
+            let name = &pool.name;
+            match pool.device {
+                Some(_) if !on_device(pool) => {
+                    let backing = pool.backing.show();
+                    let what = format!(
+                        "pool {name:?}: backing = {backing} is memory of the host, and device = … is not: leave \
+                         one of them out"
+                    );
+                    self.contradict(&paths, what);
+                }
+                Some(device) => self.may_use(config, device, name, &paths),
+                None => {
+                    let what = format!(
+                        "pool {name:?}: backing = \"device\" needs a device, by its number or its UUID"
+                    );
+                    self.contradict(&paths, what);
+                }
+            }
+            let file = [("path", pool.path.is_some()), ("create", pool.create)];
+            for (key, _) in file
+                .iter()
+                .filter(|(_, is_said)| *is_said && on_device(pool))
+            {
+                let what = format!(
+                    "pool {name:?}: {key} is for files only, and memory of a device is none: leave it out"
+                );
+                self.contradict(&paths, what);
+            }
+        }
+    }
+
+    /// Which number a UUID is, is known to the driver only: then it is looked at when the daemon starts.
+    fn may_use(&mut self, config: &Config, device: Named, pool: &str, paths: &[&str]) {
+        let allowed = &config.devices.ordinals;
+        let what = match device {
+            Named::Ordinal(ordinal) if !allowed.contains(&ordinal) => {
+                let mut all = allowed.clone();
+                all.push(ordinal);
+                format!(
+                    "pool {pool:?}: device {ordinal} may not be used; add it to devices.ordinals (ordinals = {all:?})"
+                )
+            }
+            Named::Uuid(uuid) if allowed.is_empty() => format!(
+                "pool {pool:?}: no device may be used; add the number of {uuid} to devices.ordinals \
+                 (`nvidia-smi -L` shows it)"
+            ),
+            _ => return,
+        };
+        let paths: Vec<&str> = paths.iter().copied().chain(["devices.ordinals"]).collect();
+        self.contradict(&paths, what);
     }
 }

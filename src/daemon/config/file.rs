@@ -146,6 +146,7 @@ impl Reading<'_> {
                 self.complain(value.span().start, format!("pool.{name}: {why}"));
             }
         }
+        pool.settle(&given);
         for key in PoolSettings::REQUIRED {
             if !given.contains(&key) {
                 garbled = true;

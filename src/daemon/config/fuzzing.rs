@@ -59,6 +59,7 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         // Every key, with a pool that may have all of its keys.
         let all = uncommented(&super::super::example()).replace("\"shared\"", "\"file\"");
+        let all = all.replace("\ndevice = 0\n", "\n# device = 0\n");
         let sources = "name='a'\n[http]\nlisten='unix:///run/a'\n\0KVROOM_NODE_LANES=3\0\
             KVROOM_POOL=name=a,layers=1,pages=2,page_bytes=64KiB\0--deadlines.outcome=none\0\
             --limits.frame_bytes=1MiB\0--pool=name=b,layers=1,pages=2,page_bytes=9";
@@ -67,6 +68,10 @@ mod tests {
         let kept = [
             ("keys", all.as_str()),
             ("pool", POOL),
+            (
+                "pool-on-a-device",
+                &format!("{POOL}device=0\n[devices]\nordinals=[0]\n"),
+            ),
             ("sources", sources),
             ("wrong", wrong),
         ];

@@ -35,7 +35,7 @@ pub(crate) use given::Given;
 pub(crate) use schema::{Config, DeviceSettings, HealthSettings, Http, PoolSettings, Retention};
 pub(crate) use show::example;
 pub(crate) use source::ConfigError;
-pub(crate) use value::Listen;
+pub(crate) use value::{Backing, Listen};
 pub(crate) use words::of_the_daemon;
 
 use std::time::Duration;

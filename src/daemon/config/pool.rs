@@ -1,7 +1,7 @@
 //! A pool as one word: `name=kv,layers=32,pages=512,page_bytes=16KiB`.
 
 use super::schema::{POOL_ROWS, PoolSettings};
-use super::value::Raw;
+use super::value::{Backing, Raw};
 use super::words::nearest;
 use kvroom::PoolLayout;
 
@@ -24,6 +24,13 @@ impl PoolSettings {
             pages: self.pages,
             page_bytes: self.page_bytes.0,
             page_tokens: self.page_tokens,
+        }
+    }
+
+    /// When all of its keys are read, of which these were given.
+    pub(super) fn settle(&mut self, given: &[&str]) {
+        if self.device.is_some() && !given.contains(&"backing") {
+            self.backing = Backing::Device;
         }
     }
 
@@ -69,6 +76,7 @@ impl PoolSettings {
                 complaints.push(format!("{key}: {why}"));
             }
         }
+        pool.settle(&given);
         for key in PoolSettings::REQUIRED {
             if !given.contains(&key) {
                 complaints.push(format!("the pool {word:?} has no {key}"));

@@ -12,6 +12,7 @@
 
 use super::value::{Backing, Bytes, Listen, NodeAddress, Raw, Setting, Shown};
 use crate::cli::settings::{DEADLINES, LIMITS};
+use crate::daemon::devices::Named;
 use kvroom::{Deadlines, Limits, Order, PoolKind};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -312,9 +313,8 @@ tables! {
 
     /// Devices: which of them pools can be on, and how bytes are copied there.
     DeviceSettings {
-        /// Devices whose memory may be registered as pools, by the numbers that this daemon sees them
-        /// by; may be a list. None of them is touched before the first pool comes. A pool on any other
-        /// is refused.
+        /// Devices that pools may be on, by the numbers that this daemon sees them by; may be a list. None
+        /// of them is touched before the first pool comes. A pool on any other is refused.
         ordinals: Vec<u32> = Vec::new(), such as 0;
         /// Staging slots of each device, in pinned host memory; so many pieces are queued there at a
         /// time, and that is what an abort waits for.
@@ -325,8 +325,9 @@ tables! {
         streams: usize = 2, within 1 => 16;
         /// Jobs that wait for each device at most; one more fails its room.
         jobs: usize = 65_536, within 1 => 1 << 20;
-        /// How long the driver may take to start a device or to open memory or an event. A request that
-        /// waits longer is answered with 503.
+        /// How long the driver may take to start a device, and to allocate memory or to open memory or an
+        /// event. A request that waits longer is answered with 503; a daemon with a pool that does is not
+        /// started.
         driver_timeout: Duration = secs(5), within ms(50) => secs(9);
     }
 
@@ -346,13 +347,17 @@ tables! {
         page_bytes: Bytes = Bytes(0), within Bytes(1) => Bytes(u64::MAX), such as "16KiB";
         /// Tokens in one page.
         page_tokens: u32 = 1, within 1 => u32::MAX;
-        /// Memory of the daemon alone, memory that peers on this host map, or a file that engines map
-        /// too and that outlives the daemon.
+        /// Memory of the daemon alone, memory that peers on this host map, a file that engines map too and
+        /// that outlives the daemon, or memory of a device, which is what it is if `device` is said.
         backing: Backing = Backing::Shared;
         /// The file, for `backing = "file"`; on a filesystem in memory, such as /dev/shm.
         path: Option<PathBuf> = None, such as "/dev/shm/kvroom-kv";
         /// Whether the file is made if it is not there.
         create: bool = false;
+        /// The device that the daemon allocates the memory on, by its number or UUID; it has to be one of
+        /// `devices.ordinals`. Engines on this host open it by the CUDA IPC handle that
+        /// `GET /v1/pools/{name}` tells.
+        device: Option<Named> = None, such as 0;
     }
 
     /// Health: the canary room that /readyz rests on, and the watchdog.

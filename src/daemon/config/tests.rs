@@ -463,6 +463,105 @@ fn pools_that_cannot_be_are_named_with_their_line() {
     assert!(complaint(huge).contains("more than this machine can address"));
 }
 
+const UUID: &str = "GPU-5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a";
+
+#[test]
+fn a_pool_is_on_a_device_by_its_number_or_its_uuid_from_each_source() {
+    let may = "[devices]\nordinals=[0, 1]\n";
+    let word = "name=kv,layers=2,pages=8,page_bytes=4KiB,device=";
+    for (toml, text) in [("1", "1"), (&*format!("'{UUID}'"), UUID)] {
+        let from_file = read(&format!("{may}{POOL_OF_KV}device={toml}\n"), &[], &[]);
+        let pool = &from_file.config.pools[0];
+        assert_eq!(pool.backing, Backing::Device, "it is what a device means");
+        assert_eq!(
+            pool.device
+                .unwrap()
+                .show()
+                .to_json()
+                .to_string()
+                .trim_matches('"'),
+            text
+        );
+        let word = format!("{word}{text}");
+        for from_word in [
+            read(may, &[], &[("pool", &word)]),
+            read(may, &[("KVROOM_POOL", &word)], &[]),
+        ] {
+            assert_eq!(from_word.config, from_file.config, "{word}");
+        }
+        // It may be said, too, and what is printed says it.
+        let printed = from_file.to_toml();
+        assert!(printed.contains("\nbacking = \"device\"\n"), "{printed}");
+        assert_eq!(read(&printed, &[], &[]).config, from_file.config);
+        let json = from_file.to_json();
+        assert_eq!(json["pool"][0]["value"]["backing"], "device");
+    }
+}
+
+#[test]
+fn what_cannot_be_of_a_pool_on_a_device_is_named_with_what_to_do() {
+    let may = "[devices]\nordinals=[0, 1]\n";
+    for (more, words) in [
+        (
+            "device=0\nbacking='shared'",
+            "backing = \"shared\" is memory of the host",
+        ),
+        ("device=0\nbacking='private'", "leave one of them out"),
+        (
+            "device=0\nbacking='file'\npath='/x'",
+            "backing = \"file\" is memory of the host",
+        ),
+        ("device=0\npath='/x'", "path is for files only"),
+        ("device=0\ncreate=true", "create is for files only"),
+        ("backing='device'", "backing = \"device\" needs a device"),
+        (
+            "device=-1",
+            "-1 is no device; write its number, for example 0",
+        ),
+        ("device=4294967296", "4294967296 is no device"),
+        ("device='0'", "\"0\" is a string; write 0 without quotes"),
+        (
+            "device='first'",
+            "\"first\" is no device; write its number, for example 0, or its UUID as `nvidia-smi -L`",
+        ),
+        ("device=true", "true is no device"),
+        (
+            "device=3",
+            "add it to devices.ordinals (ordinals = [0, 1, 3])",
+        ),
+    ] {
+        let all = complaint(&format!("{may}{POOL_OF_KV}{more}\n"));
+        assert!(
+            all.starts_with("k.toml:") && all.contains(words),
+            "{more}: {all}"
+        );
+    }
+    // Without any device that may be used, each name of one is too much.
+    let all = complaint(&format!("{POOL_OF_KV}device=0\n"));
+    assert_eq!(
+        all,
+        "k.toml:1: pool \"kv\": device 0 may not be used; add it to devices.ordinals (ordinals = [0])"
+    );
+    let all = complaint(&format!("{POOL_OF_KV}device='{UUID}'\n"));
+    assert!(
+        all.contains(&format!("add the number of {UUID} to devices.ordinals")),
+        "{all}"
+    );
+    // What may be used may be said anywhere, and blame is where the pool is.
+    let word = "name=kv,layers=2,pages=8,page_bytes=4KiB,device=2";
+    let all = complaints(may, &[], &[("pool", word)]);
+    assert!(
+        all[0].starts_with("--pool: pool \"kv\": device 2 may not be used"),
+        "{all:?}"
+    );
+    read(may, &[("KVROOM_DEVICES_ORDINALS", "2")], &[("pool", word)]);
+    let all = complaints(may, &[], &[("pool", &word.replace("=2", "=x"))]).join("\n");
+    assert!(all.contains("device: \"x\" is no device"), "{all}");
+    // If those could not be read, nobody knows.
+    let text = format!("[devices]\nordinals='many'\n{POOL_OF_KV}device=0\n");
+    assert!(complaint(&text).contains("devices.ordinals: "));
+}
+
 #[test]
 fn a_pool_is_one_word_of_a_flag_or_a_variable() {
     let word = "name=kv,layers=2,pages=8,page_bytes=4KiB";

@@ -9,6 +9,7 @@
 //! Rules: what is shown is read as the same value again. A reader that refuses says what to write
 //! instead; where the value stands is for the caller to say.
 
+use crate::daemon::devices::{Named, Uuid};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -523,6 +524,40 @@ macro_rules! words {
     )*};
 }
 
+impl Setting for Named {
+    itself!();
+    const KIND: &'static str = "a device: 0, \"GPU-…\"";
+    const WORD: &'static str = "N|UUID";
+
+    fn read(raw: &Raw) -> Result<Self, String> {
+        let number = |text: &str| text.parse().map(Named::Ordinal).ok();
+        let found = match raw {
+            Raw::Integer(value) => u32::try_from(*value).map(Named::Ordinal).ok(),
+            Raw::Text(text) if number(text).is_some() => {
+                return Err(format!("{text:?} is a string; write {text} without quotes"));
+            }
+            Raw::Word(text) | Raw::Text(text) => {
+                number(text).or_else(|| Uuid::read(text).map(Named::Uuid))
+            }
+            _ => None,
+        };
+        found.ok_or_else(|| {
+            format!(
+                "{} is no device; write its number, for example 0, or its UUID as `nvidia-smi -L` shows it \
+                 (GPU-…)",
+                raw.what()
+            )
+        })
+    }
+
+    fn show(&self) -> Shown {
+        match self {
+            Named::Ordinal(ordinal) => Shown::Integer(u64::from(*ordinal)),
+            Named::Uuid(uuid) => Shown::Text(uuid.to_string()),
+        }
+    }
+}
+
 /// What a pool's memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Backing {
@@ -532,11 +567,14 @@ pub(crate) enum Backing {
     Shared,
     /// A file, that engines and peers on this host map, and that outlives the daemon.
     File,
+    /// Memory of a device, which engines on this host open.
+    Device,
 }
 
 words! {
-    Backing: "\"private\", \"shared\" or \"file\"", "private|shared|file", {
+    Backing: "\"private\", \"shared\", \"file\" or \"device\"", "private|shared|file|device", {
         "private" => Backing::Private, "shared" => Backing::Shared, "file" => Backing::File,
+        "device" => Backing::Device,
     }
     kvroom::PoolKind: "\"kv\" or \"aux\"", "kv|aux", {
         "kv" => kvroom::PoolKind::Kv, "aux" => kvroom::PoolKind::Aux,

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   POST /v1/pools, …/chunks ─▶ Devices ── one turn a device ──▶ a thread ──▶ the driver
-//!                                  │         └ too long: 503, the thread goes on alone
+//!   pools of the configuration ─▶  │         └ too long: an error (503), the thread goes on alone
 //!                                  └─▶ Device (kvroom::device): started by the first pool on it
 //! ```
 //!
 //! Rules:
-//! - Nothing of the driver is touched before a request names a device that the configuration allows.
+//! - Nothing of the driver is touched before a pool or a request names a device that the configuration
+//!   allows.
 //! - A call of the driver may never come back. So each is made on a thread of its own, one at a time a
 //!   device, and nobody waits for it longer than `devices.driver_timeout`; what it gives after that is
 //!   let go of by that thread.
@@ -16,8 +17,8 @@
 mod problems;
 mod uuid;
 
-pub(crate) use problems::lost;
-pub(crate) use uuid::{Uuid, bytes_of};
+pub(crate) use problems::{Unusable, lost};
+pub(crate) use uuid::{Uuid, bytes_of, digits_of};
 
 use super::config::DeviceSettings;
 use super::http::Problem;
@@ -27,6 +28,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
+
+/// What is allocated here for other processes is a multiple of this: the driver shares whole blocks of it
+/// with them, and there is to be nothing of anybody else in those.
+const BLOCK: u64 = 2 << 20;
 
 /// The devices that may be used. Clones are the same.
 #[derive(Clone)]
@@ -48,8 +53,8 @@ struct Slot {
     device: OnceLock<Device>,
 }
 
-/// How a request names a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How a request or the configuration names a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Named {
     /// As this daemon counts them.
     Ordinal(u32),
@@ -104,9 +109,12 @@ impl Devices {
         memory: IpcMemory,
         layout: PoolLayout,
     ) -> Result<Pool, Problem> {
-        let slot = self.slot(device).await?;
+        let until = self.until();
+        let slot = self.slot(device, until).await;
+        let slot = slot.map_err(Unusable::of_request)?;
         let (options, of) = (self.0.options.clone(), Arc::clone(&slot));
-        self.in_turn(&slot.turn, format!("device {}", slot.ordinal), move || {
+        let who = format!("device {}", slot.ordinal);
+        self.in_turn(&slot.turn, until, who, move || {
             let device = of.started(options)?;
             let memory = device.context().import(&memory);
             let memory = memory.map_err(|error| problems::not_imported(of.ordinal, &error))?;
@@ -114,6 +122,35 @@ impl Devices {
                 .map_err(|error| problems::no_pool(error.to_string()))
         })
         .await
+    }
+
+    /// A pool in memory that is allocated for it, and what other processes open that by. It is not zeroed.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, or with the device.
+    pub(crate) async fn allocate(
+        &self,
+        device: &Named,
+        layout: PoolLayout,
+    ) -> Result<(Pool, IpcMemory), Unusable> {
+        let until = self.until();
+        let slot = self.slot(device, until).await?;
+        let (options, of) = (self.0.options.clone(), Arc::clone(&slot));
+        let who = format!("device {}", slot.ordinal);
+        let made = self.in_turn(&slot.turn, until, who, move || {
+            let device = of.started(options)?;
+            let bytes = layout.bytes();
+            let whole = bytes.checked_next_multiple_of(BLOCK).unwrap_or(bytes);
+            let memory = device.context().device_memory(whole);
+            let memory = memory.map_err(|error| problems::not_allocated(of.ordinal, &error))?;
+            let exported = memory.export();
+            let exported = exported.map_err(|error| problems::not_exported(of.ordinal, &error))?;
+            let pool = Pool::in_device_memory(layout, &device, memory)
+                .map_err(|error| problems::no_pool(error.to_string()))?;
+            // What else there is of the block is nobody's.
+            Ok((pool, IpcMemory { bytes, ..exported }))
+        });
+        Ok(made.await?)
     }
 
     /// An event of another process, by which it says that pages on this device are ready.
@@ -129,7 +166,8 @@ impl Devices {
             return Err(Problem::defect("a device is none of this daemon's"));
         };
         let (context, ordinal) = (device.context().clone(), slot.ordinal);
-        self.in_turn(&slot.turn, format!("device {ordinal}"), move || {
+        let who = format!("device {ordinal}");
+        self.in_turn(&slot.turn, self.until(), who, move || {
             let event = context.open_event(&bytes);
             event
                 .map(Arc::new)
@@ -171,16 +209,21 @@ impl Devices {
         self.0.slots.iter().find(is)
     }
 
-    async fn slot(&self, named: &Named) -> Result<Arc<Slot>, Problem> {
+    /// When what begins now has to be done.
+    fn until(&self) -> Instant {
+        Instant::now() + self.0.within
+    }
+
+    async fn slot(&self, named: &Named, until: Instant) -> Result<Arc<Slot>, Unusable> {
         let ordinal = match named {
             Named::Ordinal(ordinal) => *ordinal,
-            Named::Uuid(uuid) => self.ordinal(*uuid).await?,
+            Named::Uuid(uuid) => self.ordinal(*uuid, until).await?,
         };
         let mut slots = self.0.slots.iter();
         let found = slots.find(|slot| slot.ordinal == ordinal);
         found
             .cloned()
-            .ok_or_else(|| problems::not_allowed(ordinal, &self.allowed()))
+            .ok_or_else(|| Unusable::not_allowed(named, ordinal, self.allowed()))
     }
 
     fn allowed(&self) -> Vec<u32> {
@@ -188,10 +231,9 @@ impl Devices {
     }
 
     /// The number of a device, as this process sees it.
-    async fn ordinal(&self, uuid: Uuid) -> Result<u32, Problem> {
-        let allowed = self.allowed();
-        if allowed.is_empty() {
-            return Err(problems::none_allowed());
+    async fn ordinal(&self, uuid: Uuid, until: Instant) -> Result<u32, Unusable> {
+        if self.0.slots.is_empty() {
+            return Err(Unusable::NoneAllowed);
         }
         let started = self.0.slots.iter().find(|slot| {
             let device = slot.device.get();
@@ -200,23 +242,24 @@ impl Devices {
         if let Some(slot) = started {
             return Ok(slot.ordinal);
         }
-        self.in_turn(&self.0.asking, "the driver".to_owned(), move || {
-            let there = driver::devices().map_err(|error| problems::unavailable(None, &error))?;
-            let found = there.iter().find(|(_, of)| *of == uuid);
-            let found = found.map(|(ordinal, _)| *ordinal);
-            found.ok_or_else(|| problems::no_such_uuid(uuid, &there))
-        })
-        .await
+        let who = "the driver".to_owned();
+        let there = self.in_turn(&self.0.asking, until, who, || {
+            driver::devices().map_err(|error| problems::unavailable(None, &error))
+        });
+        let there = there.await?;
+        let found = there.iter().find(|(_, of)| *of == uuid);
+        let found = found.map(|(ordinal, _)| *ordinal);
+        found.ok_or(Unusable::NoSuchUuid { uuid, there })
     }
 
-    /// Makes a call of the driver when it is its turn, and waits for it within the bound.
+    /// Makes a call of the driver when it is its turn, and waits for it until then.
     async fn in_turn<T: Send + 'static>(
         &self,
         turn: &Arc<Semaphore>,
+        until: Instant,
         who: String,
         call: impl FnOnce() -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
-        let until = Instant::now() + self.0.within;
         let silent = || problems::silent(&who, self.0.within);
         let permit = timeout_at(until, Arc::clone(turn).acquire_owned()).await;
         let permit = permit.map_err(|_| silent())?;

@@ -1,6 +1,6 @@
 //! What is wrong with a device, or with what is asked of it, as problem documents.
 
-use super::Uuid;
+use super::{Named, Uuid};
 use crate::daemon::config::of_the_daemon;
 use crate::daemon::http::Problem;
 use axum::http::StatusCode;
@@ -40,36 +40,84 @@ pub(crate) fn lost(ordinal: u32, why: &str) -> Problem {
     )
 }
 
-/// The configuration does not name it.
-pub(super) fn not_allowed(ordinal: u32, allowed: &[u32]) -> Problem {
-    if allowed.is_empty() {
-        return none_allowed();
+/// Why a device cannot be used for a pool. In the words of the configuration; a request is told in its own.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unusable {
+    /// `devices.ordinals` names others only.
+    #[error("device {device} may not be used, only {allowed:?}: add {ordinal} to devices.ordinals")]
+    NotAllowed {
+        /// As it was named; with its number, if that was not it.
+        device: String,
+        /// Its number.
+        ordinal: u32,
+        /// Those that may be used.
+        allowed: Vec<u32>,
+    },
+    /// `devices.ordinals` is empty.
+    #[error("no device may be used: name those that may in devices.ordinals")]
+    NoneAllowed,
+    /// This process sees no such device.
+    #[error(
+        "this daemon sees no device {uuid}; it sees {}: see CUDA_VISIBLE_DEVICES of the daemon",
+        listed(.there)
+    )]
+    NoSuchUuid {
+        /// What was asked for.
+        uuid: Uuid,
+        /// Those that it sees.
+        there: Vec<(u32, Uuid)>,
+    },
+    /// Anything else: the driver, the device, its memory.
+    #[error("{}", .0.detail)]
+    Failed(Problem),
+}
+
+impl Unusable {
+    /// The configuration does not name it.
+    pub(super) fn not_allowed(named: &Named, ordinal: u32, allowed: Vec<u32>) -> Unusable {
+        if allowed.is_empty() {
+            return Unusable::NoneAllowed;
+        }
+        let device = match named {
+            Named::Ordinal(ordinal) => ordinal.to_string(),
+            Named::Uuid(uuid) => format!("{uuid}, which is number {ordinal} here,"),
+        };
+        Unusable::NotAllowed {
+            device,
+            ordinal,
+            allowed,
+        }
     }
-    no_pool(format!(
-        "memory.cuda.device: device {ordinal} may not be used, only {allowed:?}: add it to devices.ordinals in the \
-         configuration of the daemon, or correct the request"
-    ))
+
+    /// As the answer of a request that named it.
+    pub(super) fn of_request(self) -> Problem {
+        match self {
+            Unusable::NotAllowed { .. } => no_pool(format!(
+                "memory.cuda.device: {self} in the configuration of the daemon, or correct the request"
+            )),
+            Unusable::NoneAllowed => no_pool(
+                "memory.cuda: this daemon may use no device: name those that it may in devices.ordinals of its \
+                 configuration"
+                    .to_owned(),
+            ),
+            Unusable::NoSuchUuid { .. } => no_pool(format!("memory.cuda.device: {self}")),
+            Unusable::Failed(problem) => problem,
+        }
+    }
 }
 
-/// The configuration names none.
-pub(super) fn none_allowed() -> Problem {
-    no_pool(
-        "memory.cuda: this daemon may use no device: name those that it may in devices.ordinals of its configuration"
-            .to_owned(),
-    )
+impl From<Problem> for Unusable {
+    fn from(problem: Problem) -> Self {
+        Unusable::Failed(problem)
+    }
 }
 
-/// No device of this process has it.
-pub(super) fn no_such_uuid(uuid: Uuid, there: &[(u32, Uuid)]) -> Problem {
+fn listed(there: &[(u32, Uuid)]) -> String {
     let there: Vec<String> = there.iter().map(|(n, of)| format!("{n}: {of}")).collect();
-    let there = match there.as_slice() {
+    match there.as_slice() {
         [] => "none".to_owned(),
         some => some.join(", "),
-    };
-    no_pool(format!(
-        "memory.cuda.device: this daemon sees no device {uuid}; it sees {there}: see CUDA_VISIBLE_DEVICES of the \
-         daemon"
-    ))
+    }
 }
 
 /// The driver does not come back.
@@ -95,6 +143,29 @@ pub(super) fn unavailable(ordinal: Option<u32>, error: &DeviceError) -> Problem 
         (DeviceError::Lost(sticky), Some(ordinal)) => lost(ordinal, &sticky.to_string()),
         (_, Some(ordinal)) => not_here(format!("device {ordinal}: {text}")),
         (_, None) => not_here(text),
+    }
+}
+
+/// There is no memory for a pool of the daemon's own.
+pub(super) fn not_allocated(ordinal: u32, error: &DeviceError) -> Problem {
+    match error {
+        DeviceError::OutOfMemory { bytes, .. } => not_here(format!(
+            "device {ordinal} has no {bytes} bytes of memory left: make the pool smaller, or see with `nvidia-smi` \
+             who has it"
+        )),
+        error => unavailable(Some(ordinal), error),
+    }
+}
+
+/// The driver gives no handle of it.
+pub(super) fn not_exported(ordinal: u32, error: &DeviceError) -> Problem {
+    match error {
+        DeviceError::NotSupported { .. } | DeviceError::Driver { .. } => not_here(format!(
+            "device {ordinal}: the driver gives no handle for memory there: {}; no engine could open it: have the \
+             engine allocate the pool's memory, or take a pool on the host",
+            told(error)
+        )),
+        error => unavailable(Some(ordinal), error),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A device's UUID, as `nvidia-smi -L` and CUDA show it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Uuid(pub(crate) [u8; 16]);
 
 impl Uuid {
@@ -31,6 +31,11 @@ impl fmt::Display for Uuid {
         }
         Ok(())
     }
+}
+
+/// Bytes as hexadecimal digits, two each.
+pub(crate) fn digits_of(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// So many bytes, two digits each.

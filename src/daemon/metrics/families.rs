@@ -21,6 +21,8 @@ pub(super) struct Reading {
     pub(super) process: Process,
     pub(super) canaries: Vec<CanaryRuns>,
     pub(super) devices: Vec<DeviceSeen>,
+    /// Of each of those, bytes that are kept for engines that may have them open.
+    pub(super) kept_bytes: Vec<u64>,
     /// Each probe, and whether it is green.
     pub(super) probes: [(&'static str, bool); 2],
 }
@@ -291,6 +293,12 @@ impl Reading {
         to.gauges(
             Family("device_lost", None, help),
             each(|d| u64::from(d.lost.is_some())),
+        )?;
+        let help = "Bytes of pools that are retired, kept since engines may have them open.";
+        let kept = self.devices.iter().zip(&self.kept_bytes);
+        to.gauges(
+            Family("device_kept", Some(Unit::Bytes), help),
+            kept.map(|(of, bytes)| (vec![label("device", of.ordinal)], *bytes)),
         )
     }
 

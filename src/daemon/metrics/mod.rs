@@ -52,12 +52,16 @@ async fn metrics(State(app): State<App>) -> Response {
     let ours = |name: &String| is_canary(app.node().name(), name);
     node.peers
         .retain(|peer| !peer.name.as_ref().is_some_and(ours));
+    let devices = app.devices().seen();
+    let kept = devices.iter().map(|d| app.pools().kept_bytes(d.ordinal));
+    let kept_bytes = kept.collect();
     let reading = families::Reading {
         node,
         requests: app.requests().read(),
         process: process::read(),
         canaries: app.health().canaries(),
-        devices: app.devices().seen(),
+        devices,
+        kept_bytes,
         probes: [
             ("live", app.health().live().ok),
             ("ready", app.health().ready().ok),

@@ -70,6 +70,12 @@ pub(super) fn overlap(one: &PoolSpec, other: &PoolSpec) -> bool {
         && other.offset < end(one)
 }
 
+/// Whether a request names this memory, which the daemon has given out itself.
+pub(super) fn is_of(spec: &PoolSpec, own: &IpcMemory) -> bool {
+    let cuda = spec.memory.cuda.as_ref();
+    cuda.is_some_and(|cuda| bytes_of(&cuda.handle) == Some(own.handle))
+}
+
 /// The memory is another pool's.
 pub(super) fn attached(name: &str) -> Problem {
     Problem::conflict(
@@ -95,6 +101,13 @@ fn named(cuda: &CudaMemory) -> Result<Named, Problem> {
 }
 
 fn memory(cuda: &CudaMemory) -> Result<IpcMemory, Problem> {
+    if cuda.handle.is_empty() {
+        return Err(bad(
+            "memory.cuda.handle: the CUDA IPC handle of memory that a process has allocated is wanted; the daemon \
+             allocates on a device for pools of its configuration only ([[pool]] with device = …)"
+                .to_owned(),
+        ));
+    }
     let handle = bytes_of(&cuda.handle).ok_or_else(|| {
         bad(format!(
             "memory.cuda.handle: 128 hexadecimal digits are wanted, and {} bytes were given",

@@ -2,9 +2,10 @@
 
 use super::memory::{Opened, Place};
 use super::shape::{
-    Arrangement, DeviceView, Kind, OwnerView, PoolSpec, PoolState, PoolView, quarantined,
+    Arrangement, DeviceView, ExportedView, Kind, OwnerView, PoolSpec, PoolState, PoolView,
+    quarantined,
 };
-use crate::daemon::devices::Uuid;
+use crate::daemon::devices::{Uuid, digits_of};
 use kvroom::{Backing, Order, OtherProcess, Pool, PoolKind};
 use std::sync::Arc;
 
@@ -15,6 +16,8 @@ pub(super) struct Entry {
     stage: Stage,
     /// Rooms that were aborted on its way out.
     aborted: usize,
+    /// Whether somebody has said that no engine has its memory open any more.
+    closed: bool,
 }
 
 /// How far it is.
@@ -26,6 +29,8 @@ pub(super) enum Stage {
     OwnerDied,
     /// It was asked to go; it gives no more leases.
     Retiring,
+    /// Nothing here uses it any more, and engines may: nobody can see whether they do.
+    Kept,
 }
 
 /// What happens to a pool.
@@ -35,8 +40,8 @@ pub(super) enum Event {
     Retire { abort: bool },
     /// Its owner is dead.
     OwnerDied,
-    /// A look at it: this many pages are leased.
-    Look { leased: usize },
+    /// A look at it: this many pages are leased, and engines may have memory of the daemon's open.
+    Look { leased: usize, open: bool },
 }
 
 /// What is to be done about it.
@@ -64,10 +69,14 @@ impl Stage {
             }
             (Stage::Serving, Event::OwnerDied) => (Stage::OwnerDied, Do::RetireAndAbort),
             (Stage::Retiring, Event::OwnerDied) => (Stage::OwnerDied, Do::Abort),
+            (Stage::Kept, Event::Retire { .. }) => (Stage::Kept, Do::Nothing),
             (stage, Event::Retire { abort: true }) => (stage, Do::Abort),
             (stage, Event::Retire { abort: false } | Event::OwnerDied) => (stage, Do::Nothing),
             (Stage::Serving, Event::Look { .. }) => (Stage::Serving, Do::Nothing),
-            (stage, Event::Look { leased: 0 }) => (stage, Do::Remove),
+            (stage, Event::Look { leased: 0, open }) => match open {
+                true => (Stage::Kept, Do::Nothing),
+                false => (stage, Do::Remove),
+            },
             (stage, Event::Look { .. }) => (stage, Do::Nothing),
         }
     }
@@ -79,6 +88,7 @@ impl Entry {
             opened: Arc::new(opened),
             stage: Stage::Serving,
             aborted: 0,
+            closed: false,
         }
     }
 
@@ -121,11 +131,42 @@ impl Entry {
         }
     }
 
+    pub(super) fn with_closed(&self) -> Entry {
+        Entry {
+            closed: true,
+            ..self.clone()
+        }
+    }
+
+    /// Whether engines may have memory open that the daemon has allocated: it was told to who asked, and
+    /// nobody has said that all have closed it. To free it then is undefined, says the driver.
+    pub(super) fn may_be_open(&self) -> bool {
+        self.opened.exported().is_some() && !self.closed
+    }
+
+    /// Whether it goes by itself, sooner or later.
+    pub(super) fn is_leaving(&self) -> bool {
+        match self.stage {
+            Stage::Serving => false,
+            Stage::Kept => !self.may_be_open(),
+            Stage::OwnerDied | Stage::Retiring => true,
+        }
+    }
+
+    /// Bytes of a device that are kept for nothing else than that engines may have them open.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        match (self.stage, self.pool().device_memory()) {
+            (Stage::Kept, Some(memory)) => memory.bytes(),
+            _ => 0,
+        }
+    }
+
     /// Why it gives no new leases.
     pub(super) fn refuses(&self) -> Option<String> {
         match self.stage {
             Stage::Serving => None,
             Stage::Retiring => Some("it is being retired".to_owned()),
+            Stage::Kept => Some("it is retired".to_owned()),
             Stage::OwnerDied => Some(owner_died(self.owner().map_or(0, |o| o.pid()))),
         }
     }
@@ -135,6 +176,26 @@ impl Entry {
         let context = self.pool().device()?.context();
         let lost = context.lost()?;
         Some((context.identity().ordinal, lost.to_string()))
+    }
+
+    /// Why its memory is kept, and what frees it.
+    pub(super) fn kept(&self) -> String {
+        let (name, bytes) = (self.name(), self.kept_bytes());
+        format!(
+            "it is retired, and nothing here uses it; its {bytes} bytes of the device are kept, since engines may have \
+             them open: when every engine has closed the handle, say so (DELETE /v1/pools/{name}?closed=true)"
+        )
+    }
+
+    /// By what an engine opens it; nobody is to begin with that when it goes.
+    fn exported(&self) -> Option<ExportedView> {
+        let memory = self.opened.exported();
+        let memory = memory.filter(|_| self.stage == Stage::Serving)?;
+        Some(ExportedView {
+            handle: digits_of(&memory.handle),
+            offset: memory.offset,
+            bytes: memory.bytes,
+        })
     }
 
     fn device(&self) -> Option<DeviceView> {
@@ -153,6 +214,7 @@ impl Entry {
         let leased_pages = opened.pool.leased_pages();
         let quarantined_pages = quarantined(&opened.pool.quarantined());
         let why = self.refuses().map(|why| match (leased_pages, quarantined_pages.len()) {
+            (0, 0) if self.stage == Stage::Kept => self.kept(),
             (0, 0) => format!("{why}; all of its pages are back, and it goes now"),
             (0, _) => format!(
                 "{why}; it goes when the processes that may still write its quarantined pages are out or dead"
@@ -189,9 +251,12 @@ impl Entry {
             .to_owned(),
             path: match &opened.place {
                 Place::File { path, .. } => Some(path.display().to_string()),
-                Place::Passed { .. } | Place::Own | Place::Device => None,
+                Place::Passed { .. } | Place::Own => None,
+                Place::Device | Place::Allocated(_) => None,
             },
             device: self.device(),
+            cuda: self.exported(),
+            kept_bytes: self.kept_bytes(),
             created: opened.is_made_here(),
             leased_pages,
             quarantined_pages,
@@ -203,6 +268,7 @@ impl Entry {
                 Stage::Serving => PoolState::Serving,
                 Stage::OwnerDied => PoolState::OwnerDied,
                 Stage::Retiring => PoolState::Retiring,
+                Stage::Kept => PoolState::Kept,
             },
             why,
             rooms_aborted: self.aborted,
@@ -221,15 +287,34 @@ mod tests {
 
     #[test]
     fn a_pool_goes_when_nothing_of_it_is_leased_and_it_gives_no_more() {
+        let look = |leased| Event::Look {
+            leased,
+            open: false,
+        };
         for stage in [Stage::OwnerDied, Stage::Retiring] {
-            assert_eq!(stage.on(Event::Look { leased: 1 }), (stage, Do::Nothing));
-            assert_eq!(stage.on(Event::Look { leased: 0 }), (stage, Do::Remove));
+            assert_eq!(stage.on(look(1)), (stage, Do::Nothing));
+            assert_eq!(stage.on(look(0)), (stage, Do::Remove));
         }
         let serving = Stage::Serving;
-        assert_eq!(
-            serving.on(Event::Look { leased: 0 }),
-            (serving, Do::Nothing)
-        );
+        assert_eq!(serving.on(look(0)), (serving, Do::Nothing));
+    }
+
+    #[test]
+    fn memory_that_engines_may_have_open_is_kept_when_all_is_back_until_they_have_closed_it() {
+        let look = |leased, open| Event::Look { leased, open };
+        let (serving, kept) = (Stage::Serving, Stage::Kept);
+        for stage in [Stage::OwnerDied, Stage::Retiring] {
+            assert_eq!(stage.on(look(1, true)), (stage, Do::Nothing));
+            assert_eq!(stage.on(look(0, true)), (kept, Do::Nothing));
+        }
+        assert_eq!(serving.on(look(0, true)), (serving, Do::Nothing));
+        assert_eq!(kept.on(look(0, true)), (kept, Do::Nothing));
+        assert_eq!(kept.on(look(0, false)), (kept, Do::Remove));
+        assert_eq!(kept.on(look(1, false)), (kept, Do::Nothing));
+        for abort in [true, false] {
+            let again = kept.on(Event::Retire { abort });
+            assert_eq!(again, (kept, Do::Nothing), "it is asked again");
+        }
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub(super) enum Ask {
     Retire {
         name: String,
         abort: bool,
+        closed: bool,
         reply: oneshot::Sender<Result<PoolView, Problem>>,
     },
 }
@@ -120,7 +121,7 @@ pub(super) async fn run(
             Some(opened) = keeper.openings.join_next() => Work::Opened(opened),
             Some(left) = keeper.leavings.join_next() => Work::Left(left),
             Some(_) = keeper.owners.join_next() => Work::OwnerDied,
-            _ = soon.tick(), if keeper.entries.iter().any(|e| e.stage() != Stage::Serving) => Work::Look,
+            _ = soon.tick(), if keeper.entries.iter().any(|e| e.is_leaving()) => Work::Look,
             _ = now_and_then.tick() => Work::LookAgain,
         };
         let _turn = turns.begin();
@@ -160,8 +161,13 @@ impl Keeper {
                 let view = self.list(opened).view();
                 let _ = reply.send(Ok(view));
             }
-            Ask::Retire { name, abort, reply } => {
-                let _ = reply.send(self.retire(&name, abort));
+            Ask::Retire {
+                name,
+                abort,
+                closed,
+                reply,
+            } => {
+                let _ = reply.send(self.retire(&name, abort, closed));
             }
         }
     }
@@ -226,6 +232,11 @@ impl Keeper {
             return Some(Err(problem));
         }
         if let Some(entry) = self.named(&spec.name) {
+            if entry.stage() == Stage::Kept {
+                let text = format!("pool {:?}: {}", spec.name, entry.kept());
+                let title = "A pool of this name is kept";
+                return Some(Err(Problem::conflict("pool-leaving", title, text)));
+            }
             if let Some(why) = entry.refuses() {
                 return Some(Err(Problem::new(
                     StatusCode::CONFLICT,
@@ -258,6 +269,13 @@ impl Keeper {
         let mut there = there.chain(self.opening.values().map(|opening| &opening.spec));
         if let Some(other) = there.find(|other| device::overlap(other, spec)) {
             return Some(Err(device::attached(&other.name)));
+        }
+        let own = |entry: &&Arc<Entry>| {
+            let exported = entry.opened().exported();
+            exported.is_some_and(|memory| device::is_of(spec, memory))
+        };
+        if let Some(other) = self.entries.iter().find(own) {
+            return Some(Err(device::attached(other.name())));
         }
         // Those that nobody registered count as well: the node has a limit for all of them together.
         let is_own = |pool: &Pool| {
@@ -314,9 +332,17 @@ impl Keeper {
         entry
     }
 
-    fn retire(&mut self, name: &str, abort: bool) -> Result<PoolView, Problem> {
-        if self.named(name).is_none() {
+    fn retire(&mut self, name: &str, abort: bool, closed: bool) -> Result<PoolView, Problem> {
+        let Some(at) = self.entries.iter().position(|e| e.name() == name) else {
             return Err(unknown(name));
+        };
+        if closed && self.entries[at].may_be_open() {
+            tracing::info!(
+                pool = name,
+                "every engine has closed the memory of a pool, somebody says"
+            );
+            self.entries[at] = Arc::new(self.entries[at].with_closed());
+            self.tell();
         }
         self.on(name, Event::Retire { abort });
         match self.named(name) {
@@ -339,12 +365,12 @@ impl Keeper {
     }
 
     fn look(&mut self) {
-        for name in self.names(|e| e.stage() != Stage::Serving) {
+        for name in self.names(|e| e.is_leaving()) {
             if let Some(entry) = self.named(&name)
                 && !self.leaving.contains_key(&name)
             {
-                let leased = held(entry);
-                self.on(&name, Event::Look { leased });
+                let (leased, open) = (held(entry), entry.may_be_open());
+                self.on(&name, Event::Look { leased, open });
             }
         }
     }
@@ -368,9 +394,15 @@ impl Keeper {
         };
         let (stage, to_do) = self.entries[at].stage().on(event);
         if stage != self.entries[at].stage() {
-            let why = self.entries[at].at(stage).refuses();
-            tracing::info!(pool = name, why, "a pool gives no more leases");
-            self.entries[at] = Arc::new(self.entries[at].at(stage));
+            let entry = self.entries[at].at(stage);
+            match stage {
+                Stage::Kept => tracing::info!(pool = name, why = entry.kept(), "a pool is kept"),
+                _ => {
+                    let why = entry.refuses();
+                    tracing::info!(pool = name, why, "a pool gives no more leases");
+                }
+            }
+            self.entries[at] = Arc::new(entry);
             self.tell();
         }
         match to_do {

@@ -8,6 +8,7 @@ use super::PoolsOptions;
 use super::shape::PoolSpec;
 use crate::daemon::http::Problem;
 use axum::http::StatusCode;
+use kvroom::device::IpcMemory;
 use kvroom::{FileOptions, OtherProcess, OthersMemory, Pool, PoolError, PoolLayout, SharedError};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -45,6 +46,8 @@ pub(super) enum Place {
     Own,
     /// A device's, which another process allocated.
     Device,
+    /// A device's, which this daemon allocated: of its configuration, too. Engines open it by this.
+    Allocated(IpcMemory),
 }
 
 impl Opened {
@@ -60,6 +63,14 @@ impl Opened {
             owner: None,
             spec: None,
             fresh: false,
+        }
+    }
+
+    /// A pool of the configuration in memory of a device that was allocated for it.
+    pub(crate) fn allocated(pool: Pool, memory: IpcMemory) -> Opened {
+        Opened {
+            place: Place::Allocated(memory),
+            ..Opened::configured(pool, None)
         }
     }
 
@@ -86,6 +97,14 @@ impl Opened {
         &self.pool
     }
 
+    /// What engines open its memory by, if the daemon has allocated that on a device.
+    pub(super) fn exported(&self) -> Option<&IpcMemory> {
+        match &self.place {
+            Place::Allocated(memory) => Some(memory),
+            _ => None,
+        }
+    }
+
     /// Whether the daemon made its file.
     pub(super) fn is_made_here(&self) -> bool {
         matches!(self.place, Place::File { made: true, .. })
@@ -105,7 +124,7 @@ impl Opened {
                 }
             }
             Place::Passed { beside: path } => remove(&beside(path)),
-            Place::Own | Place::Device => {}
+            Place::Own | Place::Device | Place::Allocated(_) => {}
         }
     }
 
@@ -125,7 +144,7 @@ impl Opened {
         }
         match &self.place {
             Place::File { path, .. } | Place::Passed { beside: path } => remove(&beside(path)),
-            Place::Own | Place::Device => {}
+            Place::Own | Place::Device | Place::Allocated(_) => {}
         }
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   POST /v1/pools ─▶ Keeper ─▶ memory (a file, made or given; a passed descriptor) ─▶ Node::add_pool
 //!                            └─▶ device (a CUDA IPC handle, opened by Devices)      ─▶
+//!   the configuration ─▶ Configured (files, memory, memory of a device) ─▶ adopted
 //!   DELETE, owner died ─▶ Keeper: no new leases ─▶ every lease is back ─▶ gone
 //!                            └──▶ Snapshot: what everybody else reads, and leases from
 //! ```
@@ -11,8 +12,11 @@
 //! - Memory is never pulled from under a transfer: a pool goes when every lease of it is back, which
 //!   each is on proof only. Until then it is listed, with the reason.
 //! - The table has one owner, its task. Others have the last snapshot of it, and never wait to read it.
+//! - Memory that the daemon has allocated on a device stays until somebody says that every engine has closed
+//!   it: to free what another process has open is undefined, and nobody here can see whether it has.
 //! - What is made from a request is checked before anything is opened, and opened before it is listed.
 
+mod configured;
 mod device;
 mod entry;
 mod keeper;
@@ -20,6 +24,7 @@ mod memory;
 mod routes;
 mod shape;
 
+pub(crate) use configured::Configured;
 pub(crate) use routes::routes;
 pub(crate) use shape::{PoolSpec, PoolView};
 
@@ -29,7 +34,7 @@ use super::tasks::{Tasks, Without};
 use axum::http::StatusCode;
 use keeper::Ask;
 use kvroom::{Node, Pool};
-pub(crate) use memory::Opened;
+use memory::Opened;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -122,6 +127,21 @@ impl Pools {
         pools.filter(|(_, pages)| *pages > 0).collect()
     }
 
+    /// Bytes of this device that are kept, since engines may have them open.
+    pub(crate) fn kept_bytes(&self, ordinal: u32) -> u64 {
+        let snapshot = self.snapshot.borrow().clone();
+        let of = |e: &&Arc<entry::Entry>| {
+            let device = e.pool().device();
+            device.is_some_and(|d| d.context().identity().ordinal == ordinal)
+        };
+        snapshot
+            .entries
+            .iter()
+            .filter(of)
+            .map(|e| e.kept_bytes())
+            .sum()
+    }
+
     /// The pool of this name, as it is now.
     pub(crate) fn view(&self, name: &str) -> Result<PoolView, Problem> {
         let entry = self.entry(name).ok_or_else(|| unknown(name))?;
@@ -139,15 +159,30 @@ impl Pools {
     }
 
     /// Takes a pool out of use; its rooms go on to their end, or are aborted. Answers at once.
-    pub(crate) async fn retire(&self, name: &str, abort: bool) -> Result<PoolView, Problem> {
+    /// `closed` says that no engine has memory of it open that the daemon has allocated.
+    pub(crate) async fn retire(
+        &self,
+        name: &str,
+        abort: bool,
+        closed: bool,
+    ) -> Result<PoolView, Problem> {
         let name = name.to_owned();
-        self.ask(|reply| Ask::Retire { name, abort, reply }).await?
+        self.ask(|reply| Ask::Retire {
+            name,
+            abort,
+            closed,
+            reply,
+        })
+        .await?
     }
 
-    /// Waits until there is no such pool any more.
+    /// Waits until there is no such pool any more, or it stays for what engines may have open.
     pub(crate) async fn gone(&self, name: &str) {
         let mut snapshot = self.snapshot.clone();
-        let is_gone = |s: &Arc<Snapshot>| s.named(name).is_none();
+        let is_gone = |s: &Arc<Snapshot>| {
+            let entry = s.named(name);
+            entry.is_none_or(|e| e.stage() == entry::Stage::Kept && !e.is_leaving())
+        };
         // An error is that the keeper has ended: nothing will come.
         let _ = snapshot.wait_for(is_gone).await;
     }

@@ -34,6 +34,10 @@ struct RetireQuery {
     /// Whether rooms that hold pages of it are aborted; otherwise they go on to their end.
     #[serde(default)]
     abort: bool,
+    /// Whether every engine has closed its handle of memory that the daemon has allocated on a device:
+    /// without that word such memory is kept. It is of no account for other pools.
+    #[serde(default)]
+    closed: bool,
 }
 
 /// All pools, with the pages of each that are leased or quarantined.
@@ -97,13 +101,14 @@ async fn show(State(app): State<App>, Path(id): Path<String>) -> Result<Answer<P
     app.pools().view(&id).map(Answer)
 }
 
-/// Retires a pool: it gives no new leases, and goes when every page of it is back, each on proof.
+/// Retires a pool: it gives no new leases, and goes when every page of it is back, each on proof. Memory that
+/// the daemon has allocated on a device is kept until all engines have closed it, which somebody has to say.
 #[utoipa::path(delete, path = "/v1/pools/{id}", tag = "pools", params(
     ("id" = String, Path, description = "Its name"),
     RetireQuery,
 ), responses(
     (status = 200, description = "It is gone", body = PoolView),
-    (status = 202, description = "It is being retired; `why` says what it waits for", body = PoolView),
+    (status = 202, description = "It is being retired, or its memory is kept; `why` says what it waits for", body = PoolView),
     (status = 404, description = "There is no such pool", body = Problem, content_type = "application/problem+json"),
     (status = 503, description = "The daemon stops, or too many wait", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -115,19 +120,21 @@ async fn retire(
     let wait = query.wait.as_deref().map(duration::parse).transpose();
     let wait = wait.map_err(|text| Problem::unreadable(format!("the query: wait: {text}")))?;
     let pools = app.pools();
-    let view = pools.retire(&id, query.abort).await?;
+    let view = pools.retire(&id, query.abort, query.closed).await?;
     let Some(wait) = wait else {
         return Ok((StatusCode::ACCEPTED, Answer(view)));
     };
     let wait = wait.min(app.config().http.long_poll_max);
-    if tokio::time::timeout(wait, pools.gone(&id)).await.is_err()
-        && let Ok(view) = pools.view(&id)
-    {
+    // An error is that the time is over: then it is there still.
+    let _ = tokio::time::timeout(wait, pools.gone(&id)).await;
+    if let Ok(view) = pools.view(&id) {
         return Ok((StatusCode::ACCEPTED, Answer(view)));
     }
     let gone = PoolView {
         state: PoolState::Gone,
         why: None,
+        cuda: None,
+        kept_bytes: 0,
         leased_pages: 0,
         quarantined_pages: Vec::new(),
         ..view

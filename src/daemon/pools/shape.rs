@@ -58,7 +58,13 @@ pub(crate) struct CudaMemory {
     /// The device, of those that `devices.ordinals` of the configuration names.
     pub(crate) device: DeviceName,
     /// CUDA's handle of the allocation (`cuIpcGetMemHandle`, 64 bytes) as hexadecimal digits.
-    #[schema(min_length = 128, max_length = 128, pattern = "^[0-9a-fA-F]{128}$")]
+    #[serde(default)]
+    #[schema(
+        required = true,
+        min_length = 128,
+        max_length = 128,
+        pattern = "^[0-9a-fA-F]{128}$"
+    )]
     pub(crate) handle: String,
     /// Where in the allocation the pool begins, in bytes.
     #[serde(default)]
@@ -152,6 +158,10 @@ pub(crate) struct PoolView {
     pub(crate) path: Option<String>,
     /// The device that it is on, if it is on one.
     pub(crate) device: Option<DeviceView>,
+    /// By what engines on this host open it, if the daemon has allocated it on a device and it serves.
+    pub(crate) cuda: Option<ExportedView>,
+    /// Bytes of the device that are kept, since engines may have them open; 0 if its state is not `kept`.
+    pub(crate) kept_bytes: u64,
     /// Whether the daemon made the file, and removes it when the pool is retired.
     pub(crate) created: bool,
     /// Pages that are leased; one that n rooms read counts n times.
@@ -181,6 +191,18 @@ pub(crate) struct DeviceView {
     pub(crate) lost: Option<String>,
 }
 
+/// Memory of a device for other processes, in the words of `memory.cuda` of a pool that is registered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct ExportedView {
+    /// CUDA's handle of the allocation, for `cuIpcOpenMemHandle`, 64 bytes as hexadecimal digits.
+    #[schema(min_length = 128, max_length = 128, pattern = "^[0-9a-fA-F]{128}$")]
+    pub(crate) handle: String,
+    /// Where in the allocation the pool begins, in bytes.
+    pub(crate) offset: u64,
+    /// Bytes from there on that are the pool's.
+    pub(crate) bytes: u64,
+}
+
 /// How far a pool is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -191,6 +213,8 @@ pub(crate) enum PoolState {
     OwnerDied,
     /// It was asked to go, and does when every lease is back.
     Retiring,
+    /// Nothing of it is used here any more, and its memory is kept: engines may have it open.
+    Kept,
     /// Every page was back, and it went.
     Gone,
 }

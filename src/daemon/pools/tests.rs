@@ -133,7 +133,7 @@ async fn a_pool_goes_with_its_files_when_its_last_lease_is_back_and_not_before()
     let pool = s.pools.find("kv").unwrap();
     let lease = pool.lease_write(&[3, 5]).unwrap();
 
-    let view = s.pools.retire("kv", false).await.unwrap();
+    let view = s.pools.retire("kv", false, false).await.unwrap();
     assert_eq!((view.state, view.leased_pages), (PoolState::Retiring, 2));
     let why = view.why.unwrap();
     assert!(why.contains("2 leased pages"), "{why}");
@@ -343,7 +343,7 @@ async fn memory_is_passed_by_its_descriptor_and_has_to_be_sealed() {
     pool.observe(1, 2, &mut seen).unwrap();
     assert_eq!(seen, [9; 16]);
     assert_eq!(s.files().len(), 1, "what is known of its lives");
-    s.pools.retire("passed", false).await.unwrap();
+    s.pools.retire("passed", false, false).await.unwrap();
     within(s.pools.gone("passed")).await;
     assert_eq!(s.files(), [""; 0]);
 
@@ -379,7 +379,7 @@ async fn a_file_is_one_runtimes_pool_at_a_time_and_must_be_large_enough() {
     assert!(!view.created, "the engine named it");
     let twice = s.pools.register(of_file("kv2", false)).await.unwrap_err();
     assert_eq!((twice.status, twice.code), (409, "pool-attached"));
-    s.pools.retire("kv", false).await.unwrap();
+    s.pools.retire("kv", false, false).await.unwrap();
     within(s.pools.gone("kv")).await;
     assert_eq!(s.files(), ["engine"], "the engine's file stays");
 }
