@@ -134,7 +134,6 @@ const UNSAFE: &[&str] = &[
     "src/cli/bench/kernel.rs",
     "tests/forked.rs",
     "tests/shm_files.rs",
-    "ucx-sys/src/lib.rs",
     "ucx-sys/src/load.rs",
     "ucx-sys/src/plain.rs",
     "ucx-sys/src/raw.rs",
