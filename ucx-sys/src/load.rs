@@ -34,7 +34,12 @@ impl Ucx {
     /// the process has loaded before is taken again.
     ///
     /// The file's code runs in this process, with all its rights, from the moment it is opened. UCX reads
-    /// its own settings then (`UCX_…` in the environment).
+    /// its own settings then (`UCX_…` in the environment), and at once, before anything is initialised:
+    ///
+    /// - patches `munmap` and its like in the C library, to hear of memory that goes (not with
+    ///   `UCX_MEM_EVENTS=n`);
+    /// - up to 1.19, takes SIGSEGV, SIGBUS, SIGILL and SIGFPE over from whoever had them (not with
+    ///   `UCX_HANDLE_ERRORS=none`).
     ///
     /// # Errors
     ///

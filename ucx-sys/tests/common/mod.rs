@@ -32,7 +32,10 @@ pub(crate) fn compile(source: &Path, out: &Path, options: &[&str]) -> Option<()>
             Some(())
         }
         Err(error) => {
-            skip(&format!("no C compiler runs here: {compiler}: {error}"));
+            let what = source.display();
+            skip(&format!(
+                "no C compiler runs here ({compiler}: {error}) for {what}"
+            ));
             None
         }
     }
