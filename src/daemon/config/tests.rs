@@ -227,6 +227,8 @@ fn variables_of_other_things_are_left_alone() {
         ("KVROOM_CONFIG", "k.toml"),
         ("KVROOM_REQUIRE_ALL", "1"),
         ("KVROOM_PYTHON", "python3"),
+        ("KVROOM_UCX_LIBRARIES", "libucp.so.0"),
+        ("KVROOM_UCX_INCLUDE", "/usr/include"),
         ("KVROOM_CHROMIUM", "chromium"),
         ("KVROOM_BIN", "kvroom"),
         ("KVROOM_BLESS", "1"),
