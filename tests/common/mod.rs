@@ -91,9 +91,9 @@ impl Over {
     }
 }
 
-/// How tests use UCX: over its `tcp` on the loopback, or over `KVROOM_UCX_TLS`.
+/// How tests use UCX: over its `tcp` on the loopback, or over `KVROOM_TEST_UCX_TLS`.
 pub(crate) fn ucx_options() -> UcxOptions {
-    let transports = std::env::var("KVROOM_UCX_TLS");
+    let transports = std::env::var("KVROOM_TEST_UCX_TLS");
     UcxOptions {
         when: UcxUse::Always,
         library: std::env::var_os("KVROOM_UCX_LIBRARY").map(PathBuf::from),

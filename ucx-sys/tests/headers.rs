@@ -1,7 +1,7 @@
 //! The declarations against UCX's headers: a C program, made of what is declared here, says what the
 //! headers make of it.
 //!
-//! The headers are in the folders of `KVROOM_UCX_INCLUDE` (with colons between them) or in `/usr/include`.
+//! The headers are in the folders of `KVROOM_TEST_UCX_INCLUDE` (with colons between them) or in `/usr/include`.
 //! Those of a later version than 1.13 are to have the same at the same place, and may have more behind it.
 #![allow(clippy::unwrap_used)] // Tests and their helpers.
 

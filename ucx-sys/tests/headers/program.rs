@@ -21,7 +21,8 @@ pub(crate) struct Answers {
 
 /// The folders of headers that are to be compared with.
 pub(crate) fn headers() -> Vec<PathBuf> {
-    let given = std::env::var_os("KVROOM_UCX_INCLUDE").unwrap_or_else(|| "/usr/include".into());
+    let given =
+        std::env::var_os("KVROOM_TEST_UCX_INCLUDE").unwrap_or_else(|| "/usr/include".into());
     std::env::split_paths(&given).collect()
 }
 
@@ -30,7 +31,7 @@ pub(crate) fn run(test: &str, headers: &Path, wanted: &Numbers) -> Option<Answer
     if !headers.join("ucp/api/ucp.h").is_file() {
         skip(&format!(
             "the declarations are not compared with UCX's headers: {} has none (Debian: `apt-get install \
-             libucx-dev`, or name a folder in KVROOM_UCX_INCLUDE)",
+             libucx-dev`, or name a folder in KVROOM_TEST_UCX_INCLUDE)",
             headers.display()
         ));
         return None;

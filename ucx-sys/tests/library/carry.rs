@@ -1,6 +1,6 @@
 //! Real libraries: each carries bytes between two workers of a process.
 //!
-//! They are those of `KVROOM_UCX_LIBRARIES` (paths with colons between them), or the one that the linker finds.
+//! They are those of `KVROOM_TEST_UCX_LIBRARIES` (paths with colons between them), or the one that the linker finds.
 #![allow(unsafe_code)] // Calls UCX.
 
 use crate::common::skip;
@@ -32,7 +32,7 @@ fn every_library_given_carries_puts_gets_and_messages_between_two_workers() {
         carry(&Ucx::open(Some(Path::new(&library))).unwrap());
         return;
     }
-    let Some(given) = env::var_os("KVROOM_UCX_LIBRARIES") else {
+    let Some(given) = env::var_os("KVROOM_TEST_UCX_LIBRARIES") else {
         // Not by the linker's search alone: the library that the child has is the one to be told of.
         match Ucx::open(None) {
             Err(LoadError::Absent { why, .. }) => skip(&format!("no UCX is opened and run: {why}")),
