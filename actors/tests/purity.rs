@@ -134,11 +134,17 @@ const UNSAFE: &[&str] = &[
     "src/cli/bench/kernel.rs",
     "tests/forked.rs",
     "tests/shm_files.rs",
+    "ucx-sys/src/lib.rs",
+    "ucx-sys/src/load.rs",
+    "ucx-sys/src/plain.rs",
+    "ucx-sys/src/raw.rs",
+    "ucx-sys/src/table.rs",
+    "ucx-sys/tests/library/carry.rs",
 ];
 
 /// Where there is code of this project, in whichever workspace.
 const CODE: &[&str] = &[
-    "src", "actors", "kernels", "examples", "tests", "benches", "fuzz",
+    "src", "actors", "kernels", "ucx-sys", "examples", "tests", "benches", "fuzz",
 ];
 
 #[test]
@@ -301,7 +307,12 @@ fn only_the_tests_of_this_crate_have_rules_that_can_be_turned_off() {
         "no feature has it"
     );
     assert_eq!(dev.matches("\"switches\"").count(), 1);
-    for other in ["Cargo.toml", "kernels/Cargo.toml", "fuzz/Cargo.toml"] {
+    for other in [
+        "Cargo.toml",
+        "kernels/Cargo.toml",
+        "ucx-sys/Cargo.toml",
+        "fuzz/Cargo.toml",
+    ] {
         let manifest = read(&root().join(other));
         assert!(!manifest.contains("switches"), "{other}");
     }
@@ -355,7 +366,8 @@ const FEATURES: &[(&str, &str, &str)] = &[
 #[test]
 fn features_for_tests_and_for_fuzzing_are_in_no_build_of_the_library_or_the_program() {
     let mut found = Vec::new();
-    let manifests = ["", "actors/", "kernels/", "fuzz/"].map(|at| format!("{at}Cargo.toml"));
+    let manifests =
+        ["", "actors/", "kernels/", "ucx-sys/", "fuzz/"].map(|at| format!("{at}Cargo.toml"));
     for manifest in &manifests {
         let text = uncommented(&read(&root().join(manifest)));
         found.extend(features_named(&text).map(|(section, line)| (&**manifest, section, line)));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// All Rust files of the workspace's crates, with what is in them, by their paths from its root.
 pub(crate) fn sources(root: &Path) -> BTreeMap<String, String> {
     let mut files = Vec::new();
-    for folder in ["tests", "actors", "kernels", "examples", "src"] {
+    for folder in ["tests", "actors", "kernels", "ucx-sys", "examples", "src"] {
         below(&root.join(folder), &mut files);
     }
     let text = |file: &PathBuf| std::fs::read_to_string(file).unwrap();
