@@ -111,7 +111,8 @@ pub use kvroom_actors::reason::{Code, Reason, Side};
 pub use kvroom_actors::room::{Outcome, StateName};
 pub use kvroom_actors::runtime::{
     AddressError, ClusterKey, ConnectError, Cpus, Driver, KeyTooShort, ListenError, LocalHub, Net,
-    NodeError, OtherProcess, PeerState, PinError, Pinning, PoolChangeError, cpus_of_this_thread,
+    NodeError, OneSided, OtherProcess, PeerState, PinError, Pinning, PoolChangeError, UcxError,
+    UcxOptions, UcxUse, cpus_of_this_thread,
 };
 pub use kvroom_actors::supervisor::spent::Spent;
 pub use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};

@@ -101,6 +101,7 @@ impl Rank {
         builder = match over {
             Over::Local | Over::Device => builder.hub(hub),
             Over::Tcp | Over::DeviceTcp => builder.listen("tcp://127.0.0.1:0"),
+            Over::Ucx => (builder.listen("tcp://127.0.0.1:0")).ucx(common::ucx_options()),
             _ => builder.listen(&format!("unix://{}", socket_path().display())),
         };
         let mut pools = Vec::new();

@@ -22,6 +22,8 @@ pub(crate) enum FabricKind {
     Tcp,
     /// Shared pools of one host: a TCP address, of which the nodes find out that it is near
     Shm,
+    /// UCX, over the loopback
+    Ucx,
 }
 
 impl FabricKind {
@@ -36,6 +38,7 @@ impl FabricKind {
             FabricKind::Local => "local",
             FabricKind::Tcp => "tcp",
             FabricKind::Shm => "shm",
+            FabricKind::Ucx => "ucx",
         }
     }
 }
@@ -94,6 +97,12 @@ pub(crate) struct Options {
     /// The fabric
     #[arg(long, value_enum, default_value_t = FabricKind::Local)]
     pub(crate) fabric: FabricKind,
+    /// With --fabric ucx: the transports that it may use, as UCX_TLS names them; tcp if not given
+    #[arg(long, value_name = "LIST")]
+    pub(crate) ucx_transports: Option<String>,
+    /// With --fabric ucx: its library; what the system finds as libucp.so.0 if not given
+    #[arg(long, value_name = "FILE", env = "KVROOM_UCX_LIBRARY")]
+    pub(crate) ucx_library: Option<PathBuf>,
     /// The devices that the pages are on
     #[arg(long, value_enum, default_value_t = DeviceKind::None)]
     pub(crate) device: DeviceKind,
@@ -158,11 +167,17 @@ impl Options {
                 "torn-read is for lanes that copy from page to page; use --fabric local or shm",
             );
         }
+        if self.plant.is_some() && self.fabric == FabricKind::Ucx {
+            return Some("UCX has no lanes that could be made to go wrong; use another --fabric");
+        }
+        if self.ucx_transports.is_some() && self.fabric != FabricKind::Ucx {
+            return Some("--ucx-transports is for --fabric ucx");
+        }
         if self.device != DeviceKind::None {
             if !rooms_only {
                 return Some("the old design is a model in host memory; use --engine rooms");
             }
-            if self.fabric == FabricKind::Shm {
+            if matches!(self.fabric, FabricKind::Shm | FabricKind::Ucx) {
                 return Some(
                     "no other process writes pages on a device; use --fabric local or tcp",
                 );
@@ -198,6 +213,10 @@ impl Options {
             format!("--device={}", self.device.name()),
             "--processes=2".into(),
         ];
+        let transports = self.ucx_transports.as_ref();
+        arguments.extend(transports.map(|list| format!("--ucx-transports={list}")));
+        let library = self.ucx_library.as_ref();
+        arguments.extend(library.map(|file| format!("--ucx-library={}", file.display())));
         let plant = self.plant.and_then(|plant| plant.to_possible_value());
         arguments.extend(plant.map(|plant| format!("--plant={}", plant.get_name())));
         let trace = self.trace.as_ref();

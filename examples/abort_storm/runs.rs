@@ -19,6 +19,7 @@ use crate::world::{World, stamps};
 use indicatif::{ProgressBar, ProgressStyle};
 use kvroom::recording::load::requests;
 use kvroom::recording::{self, Recording, RecordingError};
+use kvroom::{UcxOptions, UcxUse};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
@@ -118,11 +119,26 @@ fn script(options: &Options, load: &Load) -> Result<Script, RunError> {
 fn wiring(options: &Options, script: &Script) -> Wiring {
     Wiring {
         fabric: options.fabric,
+        ucx: ucx(options),
         device: options.device,
         short: options.storm.strikes(),
         plant: options.plant,
         slow_take: script.pace.slow_take,
         record: options.record.is_some(),
+    }
+}
+
+/// How UCX is used. Peers that are killed are to be given up soon.
+fn ucx(options: &Options) -> UcxOptions {
+    if options.fabric != FabricKind::Ucx {
+        return UcxOptions::default();
+    }
+    let transports = options.ucx_transports.clone();
+    UcxOptions {
+        when: UcxUse::Always,
+        library: options.ucx_library.clone(),
+        transports: Some(transports.unwrap_or_else(|| "tcp".to_owned())),
+        ..UcxOptions::default()
     }
 }
 

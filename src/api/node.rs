@@ -15,6 +15,7 @@ use kvroom_actors::reason::{Code, Reason};
 use kvroom_actors::record::Recorder;
 use kvroom_actors::room::Role;
 use kvroom_actors::runtime::PeerState;
+use kvroom_actors::runtime::UcxOptions;
 use kvroom_actors::runtime::shared::NodeShared;
 use kvroom_actors::runtime::{
     ClusterKey, ConnectError, Driver, LocalHub, Net, NodeConfig, NodeError, PeerInfo, Pinning,
@@ -153,6 +154,12 @@ impl NodeBuilder {
     /// Shares memory with processes of this group, too, besides those of the same user.
     pub fn shm_group(mut self, gid: u32) -> Self {
         self.config.net.shm_group = Some(gid);
+        self
+    }
+
+    /// When bytes go through UCX, and how; never, if not said.
+    pub fn ucx(mut self, ucx: UcxOptions) -> Self {
+        self.config.net.ucx = ucx;
         self
     }
 

@@ -17,7 +17,7 @@ pub(crate) use client::{
     AbortRoomsArgs, DaemonArgs, EventsArgs, PoolsArgs, RecordArgs, RoomArgs, RoomsOfDaemonArgs,
     Until,
 };
-pub(crate) use net::NetArgs;
+pub(crate) use net::{NetArgs, UcxWhen};
 pub(crate) use node::NodeArgs;
 pub(crate) use serve::{ConfigArgs, ServeArgs};
 pub(crate) use words::PoolSpec;

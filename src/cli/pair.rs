@@ -9,7 +9,7 @@
 //! The decode node is driven through the library. The prefill node is driven by the commands of
 //! `kvroom node`, wherever it is, so that what is measured is the same code in one process and two.
 
-use super::args::NetArgs;
+use super::args::{NetArgs, UcxWhen};
 use super::child::{Child, Pending};
 use super::exit::Failure;
 use super::node::engine::Engine;
@@ -141,6 +141,7 @@ impl Setup {
     pub(crate) fn fabric(&self) -> &'static str {
         match self.link {
             Link::Local => "local",
+            Link::Tcp | Link::Unix if self.net.ucx == UcxWhen::Always => "ucx",
             Link::Tcp | Link::Unix if self.shared => "shm",
             Link::Tcp | Link::Unix => "tcp",
         }

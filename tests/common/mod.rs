@@ -12,7 +12,8 @@ use kvroom::device::emulated::{Config, Machine, Own};
 use kvroom::device::{Device, DeviceOptions};
 use kvroom::{
     Chunk, Code, Deadlines, Fabric, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool,
-    PoolKind, PoolLayout, PushedChunk, ReadLease, ReceiveRoom, RoomId, SendRoom, WriteLease,
+    PoolKind, PoolLayout, PushedChunk, ReadLease, ReceiveRoom, RoomId, SendRoom, UcxOptions,
+    UcxUse, WriteLease,
 };
 use std::future::Future;
 use std::path::PathBuf;
@@ -75,6 +76,8 @@ pub(crate) enum Over {
     Device,
     /// TCP, with pages on emulated devices.
     DeviceTcp,
+    /// UCX over its own `tcp`; tests of it begin with [`ucx_is_here`].
+    Ucx,
 }
 
 impl Over {
@@ -82,10 +85,44 @@ impl Over {
     pub(crate) fn pool(self, layout: PoolLayout) -> Pool {
         match self {
             Over::Shm => Pool::shared(layout).unwrap(),
-            Over::Local | Over::Tcp | Over::Unix => Pool::owned(layout).unwrap(),
+            Over::Local | Over::Tcp | Over::Unix | Over::Ucx => Pool::owned(layout).unwrap(),
             Over::Device | Over::DeviceTcp => Pool::on_device(layout, &device()).unwrap(),
         }
     }
+}
+
+/// How tests use UCX: over its `tcp` on the loopback, or over `KVROOM_UCX_TLS`.
+pub(crate) fn ucx_options() -> UcxOptions {
+    let transports = std::env::var("KVROOM_UCX_TLS");
+    UcxOptions {
+        when: UcxUse::Always,
+        library: std::env::var_os("KVROOM_UCX_LIBRARY").map(PathBuf::from),
+        transports: Some(transports.unwrap_or_else(|_| "tcp".to_owned())),
+        ..UcxOptions::default()
+    }
+}
+
+/// Whether there is a UCX that can be used. Says aloud what is skipped if not, which is a failure under
+/// `KVROOM_REQUIRE_ALL`.
+pub(crate) fn ucx_is_here(test: &str) -> bool {
+    static HERE: OnceLock<Result<(), String>> = OnceLock::new();
+    let here = HERE.get_or_init(|| {
+        let builder = Node::builder("ucx-is-here").ucx(ucx_options());
+        match builder.blocking_start() {
+            Ok(node) => {
+                node.blocking_shutdown();
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    });
+    let Err(why) = here else {
+        return true;
+    };
+    let required = std::env::var_os("KVROOM_REQUIRE_ALL").is_some_and(|value| value == "1");
+    assert!(!required, "KVROOM_REQUIRE_ALL=1: {test}: {why}");
+    eprintln!("SKIPPED: {test}: {why}");
+    false
 }
 
 /// An emulated device, each time another one of the same machine, with small slots.
@@ -111,8 +148,8 @@ fn device() -> Device {
     Device::start(context, options).unwrap()
 }
 
-/// Makes four tests of each of these functions, one for each of these [`Over`]: `local::name`, `tcp::name`,
-/// `unix::name` and `shm::name`.
+/// Makes five tests of each of these functions, one for each of these [`Over`]: `local::name`, `tcp::name`,
+/// `unix::name`, `shm::name` and `ucx::name`.
 #[allow(unused_macros)]
 macro_rules! over_each {
     ($($name:ident),* $(,)?) => {
@@ -120,6 +157,18 @@ macro_rules! over_each {
         over_each!(@ tcp Tcp $($name)*);
         over_each!(@ unix Unix $($name)*);
         over_each!(@ shm Shm $($name)*);
+        over_each!(@ ucx Ucx $($name)*);
+    };
+    (@ ucx $over:ident $($name:ident)*) => {
+        mod ucx {
+            $(#[tokio::test]
+            async fn $name() {
+                let here = || super::common::ucx_is_here(stringify!($name));
+                if tokio::task::spawn_blocking(here).await.unwrap() {
+                    super::$name(super::Over::$over).await;
+                }
+            })*
+        }
     };
     (@ $module:ident $over:ident $($name:ident)*) => {
         mod $module {
@@ -231,6 +280,10 @@ impl Side {
         match setup.over {
             Over::Local | Over::Device => {}
             Over::Tcp | Over::DeviceTcp => net.listen.push("tcp://127.0.0.1:0".into()),
+            Over::Ucx => {
+                net.listen.push("tcp://127.0.0.1:0".into());
+                net.ucx = ucx_options();
+            }
             Over::Unix | Over::Shm => net
                 .listen
                 .push(format!("unix://{}", socket_path().display())),
@@ -333,7 +386,7 @@ impl Duo {
         let (hub, brake) = (LocalHub::new(), Brake::default());
         // Within a host the sender's lane writes, else the receiver's.
         let (of_prefill, of_decode) = match setup.over {
-            Over::Local | Over::Shm => (brake.clone(), Brake::default()),
+            Over::Local | Over::Shm | Over::Ucx => (brake.clone(), Brake::default()),
             _ => (Brake::default(), brake.clone()),
         };
         let prefill = Side::start(&hub, "p", &setup, &of_prefill).await;
@@ -346,7 +399,7 @@ impl Duo {
             (false, _) => None,
             (true, Over::Local | Over::Device) => panic!("no proxy fits between nodes of a hub"),
             (true, Over::Shm) => panic!("no proxy passes descriptors on"),
-            (true, Over::Tcp | Over::DeviceTcp) => Some(Proxy::tcp(&prefill.address)),
+            (true, Over::Tcp | Over::DeviceTcp | Over::Ucx) => Some(Proxy::tcp(&prefill.address)),
             (true, Over::Unix) => Some(Proxy::unix(&prefill.address, socket_path())),
         };
         let address = proxy.as_ref().map_or(&*prefill.address, Proxy::address);
@@ -355,6 +408,7 @@ impl Duo {
             Over::Local | Over::Device => Fabric::Local,
             Over::Tcp | Over::Unix | Over::DeviceTcp => Fabric::Tcp,
             Over::Shm => Fabric::Shm,
+            Over::Ucx => Fabric::Ucx,
         };
         assert_eq!(peer.fabric(), Some(fabric));
         Duo {

@@ -115,7 +115,6 @@ impl NearFake {
         name: &str,
         layout: &PoolLayout,
         host: Option<Host>,
-        ucx: None,
     ) -> NearFake {
         let path = address.strip_prefix("unix://").unwrap();
         let stream = UnixStream::connect(path).unwrap();
@@ -129,7 +128,6 @@ impl NearFake {
         name: &str,
         layout: &PoolLayout,
         host: Option<Host>,
-        ucx: None,
     ) -> NearFake {
         let (stream, _) = listener.accept().unwrap();
         let shake = Handshake::acceptor(hello(name, incarnation()), None);
@@ -141,7 +139,6 @@ impl NearFake {
         shake: Handshake,
         layout: &PoolLayout,
         host: Option<Host>,
-        ucx: None,
     ) -> NearFake {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();

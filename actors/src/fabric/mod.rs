@@ -32,6 +32,15 @@ pub(crate) enum PeerRoute {
 }
 
 impl PeerRoute {
+    /// Whether this node writes its own pages, of what comes, and accounts for their cells itself.
+    pub(crate) fn marks_here(&self) -> bool {
+        match self {
+            PeerRoute::Tcp(_) => true,
+            PeerRoute::Ucx(route) => route.gated_here(),
+            PeerRoute::Local(_) | PeerRoute::Shm(_) => false,
+        }
+    }
+
     /// The fabric's name.
     pub(crate) fn fabric(&self) -> Fabric {
         match self {

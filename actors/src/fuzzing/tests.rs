@@ -340,6 +340,7 @@ mod kept {
                 socket: Some("kvroom-5".into()),
                 shared: SharedPools::All,
             }),
+            ucx: None,
         };
         let link = Link {
             willing: true,

@@ -16,8 +16,7 @@ use super::held::covers;
 use super::pool::{Pool, pages_of};
 use super::target::{Landed, Target};
 use super::ticket::Ticket;
-use crate::ids::ClaimNo;
-use crate::peer::message::ClaimTag;
+use crate::ids::{ClaimId, ClaimNo};
 use kvroom_kernels::coverage::Coverage;
 use kvroom_kernels::layout::PoolLayout;
 use std::cell::Cell;
@@ -113,15 +112,8 @@ pub(crate) struct PeerOut {
 impl PeerOut {
     /// Only for who has taken a `Quiesced` or a `Complete` of this very claim from a session with the
     /// incarnation that the claim names.
-    pub(crate) fn heard(tag: ClaimTag) -> PeerOut {
-        PeerOut {
-            number: tag.id.number,
-        }
-    }
-
-    /// Of which claim.
-    pub(crate) fn number(&self) -> ClaimNo {
-        self.number
+    pub(crate) fn heard(id: ClaimId) -> PeerOut {
+        PeerOut { number: id.number }
     }
 }
 

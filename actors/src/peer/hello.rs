@@ -171,6 +171,8 @@ pub struct UcxOffer {
     pub rdma: bool,
     /// Whether it is to be used even without.
     pub always: bool,
+    /// Whether senders are to write by themselves even without.
+    pub one_sided: bool,
     /// The address of the worker that serves this session alone; at most [`MAX_WORKER`] bytes.
     pub worker: Vec<u8>,
     /// A word that the peer writes to find out whether it can.
@@ -263,6 +265,15 @@ pub fn share_memory(mine: &Offer, theirs: &Offer) -> bool {
     mine.boot == theirs.boot && (mine.shared == all || theirs.shared == all)
 }
 
+/// Who writes a receiver's pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UcxMode {
+    /// The sender, by puts: that it is out is for it to say.
+    OneSided,
+    /// The receiver, of what comes in messages, through its own gates.
+    Messages,
+}
+
 /// How two nodes that both offered UCX go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UcxVerdict {
@@ -272,6 +283,8 @@ pub enum UcxVerdict {
     Try {
         /// One of both is to use it whatever it has.
         always: bool,
+        /// How bytes go.
+        mode: UcxMode,
     },
     /// Their libraries do not understand each other.
     Versions {
@@ -292,20 +305,24 @@ pub fn use_ucx(mine: &Offer, theirs: &Offer) -> UcxVerdict {
         return UcxVerdict::No;
     }
     match ucx_mixes(a.version, b.version) {
-        true => UcxVerdict::Try { always },
+        true => {
+            let both = |of: fn(&UcxOffer) -> bool| of(a) && of(b);
+            let one_sided = both(|of| of.rdma) || both(|of| of.one_sided);
+            let mode = match one_sided {
+                true => UcxMode::OneSided,
+                false => UcxMode::Messages,
+            };
+            UcxVerdict::Try { always, mode }
+        }
         false => UcxVerdict::Versions { always },
     }
 }
 
-/// Whether two versions of UCX understand each other. Its wire is not stable: only what was seen to work
-/// is let through, which is equal minor versions, and those from 1.20 to 1.22 with each other.
+/// Whether two versions of UCX understand each other: those of one minor version. Its wire is not stable,
+/// and libraries that do not mix do not say so: some hang, and some end the process.
 #[must_use]
 pub fn ucx_mixes(a: (u32, u32, u32), b: (u32, u32, u32)) -> bool {
-    let family = |(major, minor, _): (u32, u32, u32)| match (major, minor) {
-        (1, 20..=22) => (1, 20),
-        other => other,
-    };
-    family(a) == family(b)
+    (a.0, a.1) == (b.0, b.1)
 }
 
 /// What the two greetings agree on.

@@ -1,6 +1,6 @@
 //! How a node talks to nodes of other processes.
 
-pub use crate::fabric::ucx::{UcxError, UcxOptions, UcxUse};
+pub use crate::fabric::ucx::{OneSided, UcxError, UcxOptions, UcxUse};
 pub use crate::peer::auth::{ClusterKey, KeyTooShort};
 
 /// Addresses, the cluster's key, and how data connections are made. The defaults listen nowhere.

@@ -13,7 +13,7 @@
 use super::control::Shared;
 use super::greet::GreetError;
 use super::shared::NodeShared;
-use crate::fabric::ucx::{Ucx, UcxEnd, UcxRoute, UcxUse};
+use crate::fabric::ucx::{OneSided, Ucx, UcxEnd, UcxRoute, UcxUse};
 use crate::memory::Pool;
 use crate::peer::hello::{Capabilities, Hello, Offer, RefusalCode, UcxOffer, UcxVerdict, use_ucx};
 use crate::peer::wire::MAX_REFUSAL;
@@ -72,6 +72,7 @@ pub(crate) async fn offer(state: &Shared, theirs: &Hello) -> Option<(UcxOffer, U
                 version: ucx.version(),
                 rdma: ucx.has_rdma(),
                 always: node.net.ucx.when == UcxUse::Always,
+                one_sided: node.net.ucx.one_sided == OneSided::Always,
                 worker: end.address().to_vec(),
                 probe: end.probe(),
                 pools: keys,
@@ -106,9 +107,12 @@ pub(crate) async fn attempt(mine: &Offer, theirs: &Offer, end: Option<UcxEnd>) -
             );
             (always, Err(why))
         }
-        UcxVerdict::Try { always } => {
+        UcxVerdict::Try { always, mode } => {
             let route = match end {
-                Some(end) => end.connect(far).await.map_err(|error| error.to_string()),
+                Some(end) => end
+                    .connect(far, mode)
+                    .await
+                    .map_err(|error| error.to_string()),
                 None => Err("its worker is gone; a bug of kvroom".into()),
             };
             (always, route)

@@ -9,6 +9,8 @@
 mod copy;
 #[path = "../../src/memory/elsewhere.rs"]
 mod elsewhere;
+#[path = "../../src/memory/far.rs"]
+mod far;
 #[path = "../../src/memory/free_list.rs"]
 mod free_list;
 #[path = "../../src/memory/gate.rs"]

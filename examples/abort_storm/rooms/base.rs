@@ -7,7 +7,7 @@ use crate::oracle::Shape;
 use crate::storms::Side;
 use kvroom::actors::copy::plant;
 use kvroom::recording::Recording;
-use kvroom::{Deadlines, Incarnation, LocalHub, Node, Peer, PeerState, RoomKey};
+use kvroom::{Deadlines, Incarnation, LocalHub, Node, Peer, PeerState, RoomKey, UcxOptions};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,10 +33,12 @@ pub(crate) const SHORT_LIVENESS: Duration = Duration::from_millis(500);
 pub(crate) const SHORT_RESUME: Duration = Duration::from_secs(1);
 
 /// How nodes are joined, and how long they wait for each other.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wiring {
     /// The fabric.
     pub(crate) fabric: FabricKind,
+    /// How UCX is used.
+    pub(crate) ucx: UcxOptions,
     /// Where pages are.
     pub(crate) device: DeviceKind,
     /// Whether peers are given up soon.
@@ -72,7 +74,7 @@ impl Wiring {
     fn plant(&self, side: Side) -> Option<plant::Plant> {
         let (wrong, by) = match (self.plant?, self.fabric) {
             (Plant::LateWrite, FabricKind::Tcp) => (plant::Plant::LateWrite, Side::Decode),
-            (Plant::LateWrite, FabricKind::Local | FabricKind::Shm) => {
+            (Plant::LateWrite, FabricKind::Local | FabricKind::Shm | FabricKind::Ucx) => {
                 (plant::Plant::LateWrite, Side::Prefill)
             }
             (Plant::TornRead, _) => (plant::Plant::TornRead, Side::Prefill),
@@ -133,6 +135,7 @@ impl Base {
         let builder = Node::builder(name(side))
             .pool(store.pool.clone())
             .deadlines(wiring.deadlines())
+            .ucx(wiring.ucx.clone())
             .configure(|config| {
                 config.plant = wrong;
                 config.brake = Some(of_lanes);

@@ -111,7 +111,9 @@ impl Rooms {
         let hub = LocalHub::new();
         let place = || match wiring.fabric {
             FabricKind::Local => Place::Hub(hub.clone()),
-            FabricKind::Tcp | FabricKind::Shm => Place::Listen("tcp://127.0.0.1:0".into()),
+            FabricKind::Tcp | FabricKind::Shm | FabricKind::Ucx => {
+                Place::Listen("tcp://127.0.0.1:0".into())
+            }
         };
         let start = |side, store| {
             let runtime = Arc::clone(&runtime);
@@ -121,7 +123,7 @@ impl Rooms {
         let decode = start(Side::Decode, destination)?;
         let address = match wiring.fabric {
             FabricKind::Local => format!("local://{}", name(Side::Prefill)),
-            FabricKind::Tcp | FabricKind::Shm => prefill.address()?,
+            FabricKind::Tcp | FabricKind::Shm | FabricKind::Ucx => prefill.address()?,
         };
         decode.connect(&address)?;
         let rooms = Rooms {

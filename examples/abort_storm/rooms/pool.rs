@@ -33,7 +33,9 @@ impl PoolStore {
         let pool = match (wiring.device, wiring.fabric) {
             (DeviceKind::Emulated, _) => Pool::on_device(layout, &emulated(side)?),
             (DeviceKind::None, FabricKind::Shm) => Pool::shared(layout),
-            (DeviceKind::None, FabricKind::Local | FabricKind::Tcp) => Pool::owned(layout),
+            (DeviceKind::None, FabricKind::Local | FabricKind::Tcp | FabricKind::Ucx) => {
+                Pool::owned(layout)
+            }
         };
         let pool = pool.map_err(|error| error.to_string())?;
         Ok(PoolStore { pool })

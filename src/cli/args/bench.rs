@@ -46,6 +46,8 @@ pub(crate) enum Fabric {
     Tcp,
     /// Into shared memory of the same host
     Shm,
+    /// Through UCX, by whatever transports it is let use
+    Ucx,
 }
 
 impl Fabric {
@@ -55,6 +57,7 @@ impl Fabric {
             Fabric::Local => "local",
             Fabric::Tcp => "tcp",
             Fabric::Shm => "shm",
+            Fabric::Ucx => "ucx",
         }
     }
 }
@@ -74,7 +77,7 @@ pub(crate) struct Ends {
     /// How the bytes move
     #[arg(long, value_enum, default_value_t = Fabric::Local)]
     pub(crate) fabric: Fabric,
-    /// Processes that the two nodes are in; 2 needs --fabric tcp or shm
+    /// Processes that the two nodes are in; 2 needs --fabric tcp, shm or ucx
     #[arg(long, value_name = "1|2", default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..=2))]
     pub(crate) processes: u8,

@@ -1,8 +1,31 @@
 //! What a command says about connections to other processes.
 
-use clap::Args;
-use kvroom::{Net, NodeBuilder};
+use clap::{Args, ValueEnum};
+use kvroom::{Net, NodeBuilder, UcxOptions, UcxUse};
+use std::path::PathBuf;
 use std::time::Duration;
+
+/// When bytes go through UCX.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UcxWhen {
+    /// Never
+    #[default]
+    Off,
+    /// With peers that it reaches by RDMA
+    Rdma,
+    /// With every peer that has it, whatever it has
+    Always,
+}
+
+impl UcxWhen {
+    fn name(self) -> &'static str {
+        match self {
+            UcxWhen::Off => "off",
+            UcxWhen::Rdma => "rdma",
+            UcxWhen::Always => "always",
+        }
+    }
+}
 
 /// How data connections are made; the same words for a node and for a bench.
 #[derive(Args, Clone, Debug, Default)]
@@ -24,6 +47,15 @@ pub(crate) struct NetArgs {
     /// Entries that the flight recorder keeps for each shard, 0 for none; the library's default if not given
     #[arg(long, value_name = "ENTRIES", value_parser = clap::value_parser!(u32).range(..=1 << 24))]
     pub(crate) recorder: Option<u32>,
+    /// When bytes go through UCX
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
+    pub(crate) ucx: UcxWhen,
+    /// UCX's library; what the system finds as libucp.so.0 if not given
+    #[arg(long, value_name = "FILE", env = "KVROOM_UCX_LIBRARY")]
+    pub(crate) ucx_library: Option<PathBuf>,
+    /// Transports that UCX may use, as UCX_TLS names them; all if not given
+    #[arg(long, value_name = "LIST")]
+    pub(crate) ucx_transports: Option<String>,
 }
 
 impl NetArgs {
@@ -34,7 +66,22 @@ impl NetArgs {
             connections: self.connections.unwrap_or(defaults.connections),
             congestion: self.congestion.clone().or(defaults.congestion.clone()),
             payload_crc: self.payload_crc || defaults.payload_crc,
+            ucx: self.ucx_options(),
             ..defaults
+        }
+    }
+
+    /// What it says of UCX.
+    fn ucx_options(&self) -> UcxOptions {
+        UcxOptions {
+            when: match self.ucx {
+                UcxWhen::Off => UcxUse::Off,
+                UcxWhen::Rdma => UcxUse::Rdma,
+                UcxWhen::Always => UcxUse::Always,
+            },
+            library: self.ucx_library.clone(),
+            transports: self.ucx_transports.clone(),
+            ..UcxOptions::default()
         }
     }
 
@@ -66,6 +113,15 @@ impl NetArgs {
         }
         if let Some(entries) = self.recorder {
             words.extend(["--recorder".to_owned(), entries.to_string()]);
+        }
+        if self.ucx != UcxWhen::Off {
+            words.extend(["--ucx".to_owned(), self.ucx.name().to_owned()]);
+        }
+        if let Some(library) = &self.ucx_library {
+            words.extend(["--ucx-library".to_owned(), library.display().to_string()]);
+        }
+        if let Some(transports) = &self.ucx_transports {
+            words.extend(["--ucx-transports".to_owned(), transports.clone()]);
         }
         words
     }

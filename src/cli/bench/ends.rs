@@ -1,6 +1,6 @@
 //! What is between the two nodes of a bench, checked before anything starts.
 
-use super::super::args::{Ends, Fabric, NetArgs, RoomsArgs, Transport};
+use super::super::args::{Ends, Fabric, NetArgs, RoomsArgs, Transport, UcxWhen};
 use super::super::exit::Failure;
 use super::super::pair::{self, Link, Pools, Setup};
 use super::super::raw;
@@ -44,8 +44,10 @@ impl Checked {
             (Fabric::Local, Some(_)) => {
                 return usage("--fabric local uses no sockets; use --fabric tcp with --transport");
             }
-            (Fabric::Tcp, None) | (Fabric::Tcp | Fabric::Shm, Some(Transport::Tcp)) => Link::Tcp,
-            (Fabric::Shm, None) | (Fabric::Tcp | Fabric::Shm, Some(Transport::Unix)) => Link::Unix,
+            (Fabric::Tcp | Fabric::Ucx, None)
+            | (Fabric::Tcp | Fabric::Shm | Fabric::Ucx, Some(Transport::Tcp)) => Link::Tcp,
+            (Fabric::Shm, None)
+            | (Fabric::Tcp | Fabric::Shm | Fabric::Ucx, Some(Transport::Unix)) => Link::Unix,
         };
         if ends.drive && (ends.processes != 2 || ends.shards != 1) {
             return usage("--drive is for two processes with one shard each: use --processes 2");
@@ -69,7 +71,10 @@ impl Checked {
                 spin_us: ends.net.spin_us,
                 drive: ends.drive,
             },
-            ends: ends.clone(),
+            ends: Ends {
+                net: with_ucx(ends.fabric == Fabric::Ucx, &ends.net),
+                ..ends.clone()
+            },
         })
     }
 
@@ -120,7 +125,7 @@ pub(crate) fn of_rooms(args: &RoomsArgs, limits: Limits) -> Result<Setup, Failur
             return usage("--fabric local is within one process and uses no sockets");
         }
         (None | Some(Fabric::Shm), None, _) => Link::Unix,
-        (Some(Fabric::Tcp), None, _) => Link::Tcp,
+        (Some(Fabric::Tcp | Fabric::Ucx), None, _) => Link::Tcp,
         (_, Some(Transport::Tcp), _) => Link::Tcp,
         (_, Some(Transport::Unix), _) => Link::Unix,
     };
@@ -131,12 +136,24 @@ pub(crate) fn of_rooms(args: &RoomsArgs, limits: Limits) -> Result<Setup, Failur
         link,
         shared,
         apart: args.processes == 2,
-        net: NetArgs {
-            recorder: args.recorder,
-            ..NetArgs::default()
-        },
+        net: with_ucx(
+            args.fabric == Some(Fabric::Ucx),
+            &NetArgs {
+                recorder: args.recorder,
+                ..NetArgs::default()
+            },
+        ),
         ..Setup::local(layout, limits)
     })
+}
+
+/// The same, through UCX in any case.
+fn with_ucx(ucx: bool, net: &NetArgs) -> NetArgs {
+    let mut net = net.clone();
+    if ucx {
+        net.ucx = UcxWhen::Always;
+    }
+    net
 }
 
 fn check_congestion(name: Option<&str>) -> Result<String, Failure> {

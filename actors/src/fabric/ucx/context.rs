@@ -11,7 +11,7 @@ use super::error::UcxError;
 use crate::memory::Pool;
 use crate::peer::hello::{FarKey, MAX_REMOTE_KEY};
 use kvroom_ucx_sys::raw::{
-    UCP_FEATURE_RMA, UCP_FEATURE_WAKEUP, UCP_MEM_MAP_PARAM_FIELD_ADDRESS,
+    UCP_FEATURE_AM, UCP_FEATURE_RMA, UCP_FEATURE_WAKEUP, UCP_MEM_MAP_PARAM_FIELD_ADDRESS,
     UCP_MEM_MAP_PARAM_FIELD_LENGTH, UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE, UCP_PARAM_FIELD_FEATURES,
     UCS_MEMORY_TYPE_HOST, ucp_config_t, ucp_context_h, ucp_mem_map_params_t, ucp_params_t,
     ucs_status_t,
@@ -60,7 +60,7 @@ impl Context {
         }
         let mut params: ucp_params_t = zeroed();
         params.field_mask = u64::from(UCP_PARAM_FIELD_FEATURES);
-        params.features = u64::from(UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP);
+        params.features = u64::from(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP);
         let (mut raw, (major, minor)) = (null_mut(), UCP_API);
         let made = set.and_then(|()| {
             // SAFETY: parameters whose mask says what is valid, and the configuration; the context is
@@ -74,19 +74,32 @@ impl Context {
         // SAFETY: read above, and not used any more.
         unsafe { (call.ucp_config_release)(config) };
         made?;
-        let mut context = Context {
+        let probe = FarKey {
+            base: 0,
+            key: Vec::new(),
+        };
+        Ok(Context {
             library,
             raw,
-            probe: FarKey {
-                base: 0,
-                key: Vec::new(),
-            },
-        };
+            probe,
+        })
+    }
+
+    /// Registers what peers write to find out whether they can.
+    ///
+    /// # Errors
+    /// UCX says no.
+    pub(super) fn offer_probe(&mut self) -> Result<(), UcxError> {
         // Nobody reads it, and every peer may write it. It is never freed, since a peer may be late.
         let page = Box::leak(Box::new([0_u64; 8]));
-        let at = NonNull::from(page).cast();
-        context.probe = context.map(at, 64)?;
-        Ok(context)
+        self.probe = self.map(NonNull::from(page).cast(), 64)?;
+        Ok(())
+    }
+
+    /// Ends a context with which nothing was done.
+    pub(super) fn discard(self) {
+        // SAFETY: it has no workers, and nothing is registered.
+        unsafe { (self.library.call.ucp_cleanup)(self.raw) };
     }
 
     pub(super) fn library(&self) -> &Arc<Library> {

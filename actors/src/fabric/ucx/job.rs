@@ -73,8 +73,12 @@ pub(super) enum Next {
 const TELL_EVERY: u64 = 8 << 20;
 
 impl Job {
-    pub(super) fn new(job: UcxJob) -> Job {
-        Job {
+    /// A job whose claim says where its pages are; else its ticket.
+    pub(super) fn new(job: UcxJob) -> Result<Job, Ticket> {
+        let Some(claim) = job.claim else {
+            return Err(job.ticket);
+        };
+        Ok(Job {
             room: Room {
                 life: job.ticket.id().life.0,
                 class: job.class,
@@ -82,7 +86,7 @@ impl Job {
             out: 0,
             sum: job.checksum.then(SourceSum::new),
             ticket: job.ticket,
-            claim: job.claim,
+            claim,
             layout: job.layout,
             place: job.place,
             meter: job.meter,
@@ -90,7 +94,7 @@ impl Job {
             done: false,
             whole: false,
             untold: 0,
-        }
+        })
     }
 
     /// Whether its room wants no more of it.

@@ -10,13 +10,15 @@
 
 use super::UcxJob;
 use super::error::UcxError;
-use crate::ids::LifeId;
-use crate::memory::{Bell, FarPath, Pool};
-use crate::peer::hello::{FarKey, UcxOffer};
+use crate::ids::{LifeId, PeerRef};
+use crate::memory::{Bell, FarPath, GateTable, Pool};
+use crate::peer::hello::{FarKey, UcxMode, UcxOffer};
+use crate::runtime::meter::Meter;
+use crate::runtime::stats::Stats;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::oneshot::Sender;
 
 /// Names an end of this process.
@@ -29,6 +31,23 @@ pub(super) struct Born {
     pub(super) address: Vec<u8>,
     pub(super) probe: FarKey,
     pub(super) path: Arc<FarPath>,
+    pub(super) border: Arc<OnceLock<Border>>,
+}
+
+/// What this node knows of a peer whose messages it writes into its pages.
+pub(super) struct Border {
+    pub(super) peer: PeerRef,
+    pub(super) gates: Arc<GateTable>,
+    pub(super) stats: Arc<Stats>,
+    pub(super) meter: Arc<Meter>,
+}
+
+impl std::fmt::Debug for Border {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Border")
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How a request is answered.
@@ -38,7 +57,7 @@ pub(super) type Reply<T> = Sender<Result<T, UcxError>>;
 pub(super) enum Command {
     End(Reply<Born>),
     Register(Pool, Reply<FarKey>),
-    Connect(EndNo, Box<UcxOffer>, Reply<()>),
+    Connect(EndNo, Box<UcxOffer>, UcxMode, Reply<()>),
     Post(EndNo, Box<UcxJob>),
     Cancel(EndNo, LifeId),
     Close(EndNo),

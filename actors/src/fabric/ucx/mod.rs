@@ -1,14 +1,20 @@
-//! Copies through UCX: puts into the peer's memory, which the peer's own worker lets in.
+//! Copies through UCX: messages that the receiver's own worker writes, or puts into the peer's memory.
 //!
 //! ```text
 //!   handles, on any thread             the thread `kvroom-ucx`, alone with UCX
-//!   Ucx ─ UcxEnd ─ UcxRoute ─▶ Mailbox ─▶ Thread ─▶ Route for each peer: Worker, Windows, Jobs
-//!                    └ path ◀── fenced, by a row of the fence table, when its worker is destroyed ┘
+//!   Ucx ─ UcxEnd ─ UcxRoute ─▶ Mailbox ─▶ Thread ─▶ Route for each peer: Worker, Windows ┬ Messages
+//!                    └ path ◀── fenced, by a row of the fence table, when that is over ──┴ Puts
 //! ```
 //!
+//! | | Messages | Puts |
+//! |---|---|---|
+//! | used | where there is no RDMA | with RDMA, or if both sides ask for it |
+//! | writes pages | the receiver, through its claims' gates | the sender |
+//! | proof of an abort | the closed gate | the sender's word, or the fence table |
+//!
 //! Rules:
-//! - One worker serves one session. What a peer may still do when the session is over, the end of that
-//!   worker decides, and [`fence`] says for which transports that is a proof.
+//! - One worker serves one session. What a peer that puts may still do when the session is over, the end of
+//!   that worker decides, and [`fence`] says for which transports that is a proof.
 //! - Nothing here blocks its caller, and no handle owns what UCX reads or writes: dropping one asks the
 //!   thread, which lets go when UCX has.
 //! - A peer is trusted with the whole process: over `tcp` and on one host a remote key protects nothing.
@@ -20,7 +26,9 @@ mod events;
 pub mod fence;
 mod job;
 mod mailbox;
+mod messages;
 mod options;
+mod puts;
 mod route;
 mod thread;
 mod transports;
@@ -32,19 +40,20 @@ mod tests;
 
 pub(crate) use claim::{FarPool, FarSection, UcxClaim};
 pub use error::UcxError;
-pub use options::{UcxOptions, UcxUse};
+pub use options::{OneSided, UcxOptions, UcxUse};
 
 use crate::copy::job::Place;
 use crate::copy::schedule::Class;
 use crate::fabric::tcp::NewJob;
-use crate::ids::LifeId;
-use crate::memory::{FarPath, Pool, Ticket};
-use crate::peer::hello::{FarKey, UcxOffer};
+use crate::ids::{ClaimNo, LifeId, PeerRef};
+use crate::memory::{FarPath, GateTable, Pool, Ticket};
+use crate::peer::hello::{FarKey, UcxMode, UcxOffer};
 use crate::runtime::meter::Meter;
+use crate::runtime::shared::NodeShared;
 use crate::runtime::stats::Stats;
 use kvroom_kernels::layout::PoolLayout;
-use mailbox::{Born, Command, EndNo, Mailbox, NotTaken};
-use std::sync::{Arc, Mutex, PoisonError};
+use mailbox::{Border, Born, Command, EndNo, Mailbox, NotTaken};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use thread::Facts;
 use tokio::sync::oneshot;
 
@@ -67,6 +76,7 @@ pub(crate) struct UcxEnd {
     address: Vec<u8>,
     probe: FarKey,
     path: Arc<FarPath>,
+    border: Arc<OnceLock<Border>>,
 }
 
 /// The way to one life of a peer. Clones are the same route; usable from any thread.
@@ -74,6 +84,8 @@ pub(crate) struct UcxEnd {
 pub(crate) struct UcxRoute {
     handle: Arc<Handle>,
     path: Arc<FarPath>,
+    mode: UcxMode,
+    border: Arc<OnceLock<Border>>,
 }
 
 /// An end, as others have it: closed with the last of these.
@@ -87,7 +99,11 @@ struct Handle {
 pub(crate) struct UcxJob {
     pub(crate) ticket: Ticket,
     pub(crate) class: Class,
-    pub(crate) claim: Arc<UcxClaim>,
+    /// Where the pages are; none if the receiver writes them.
+    pub(crate) claim: Option<Arc<UcxClaim>>,
+    pub(crate) number: ClaimNo,
+    /// The slot of the claim's gate, if that is with the receiver.
+    pub(crate) gate: u32,
     pub(crate) layout: Arc<PoolLayout>,
     pub(crate) place: Place,
     /// Whether the source's sum goes with it.
@@ -139,6 +155,7 @@ impl Ucx {
             address: born.address,
             probe: born.probe,
             path: born.path,
+            border: born.border,
         })
     }
 
@@ -208,20 +225,55 @@ impl UcxEnd {
         self.probe.clone()
     }
 
-    /// Connects to the peer's worker, and writes its probe, within [`UcxOptions::wire_up`]. Dropped before
-    /// it is done, it is closed.
-    pub(crate) async fn connect(self, theirs: &UcxOffer) -> Result<UcxRoute, UcxError> {
+    /// Connects to the peer's worker, and finds out whether bytes come there (and from there, in
+    /// [`UcxMode::Messages`]), within [`UcxOptions::wire_up`]. Dropped before it is done, it is closed.
+    pub(crate) async fn connect(
+        self,
+        theirs: &UcxOffer,
+        mode: UcxMode,
+    ) -> Result<UcxRoute, UcxError> {
         let (number, theirs) = (self.handle.number, Box::new(theirs.clone()));
         let mailbox = &self.handle.mailbox;
-        ask(mailbox, |reply| Command::Connect(number, theirs, reply)).await?;
+        ask(mailbox, |reply| {
+            Command::Connect(number, theirs, mode, reply)
+        })
+        .await?;
         Ok(UcxRoute {
             handle: Arc::new(self.handle),
             path: self.path,
+            mode,
+            border: self.border,
         })
     }
 }
 
 impl UcxRoute {
+    /// Whether this node's own gates are before its pages: bytes come in messages.
+    pub(crate) fn gated_here(&self) -> bool {
+        self.mode == UcxMode::Messages
+    }
+
+    /// A session begins over it: from now on there may be jobs and claims.
+    pub(crate) fn begin(&self, peer: PeerRef, node: &Arc<NodeShared>, meter: &Arc<Meter>) {
+        self.guard(peer, &node.gates, &node.stats, meter);
+    }
+
+    /// What comes from the peer goes through these gates. The first call counts.
+    fn guard(
+        &self,
+        peer: PeerRef,
+        gates: &Arc<GateTable>,
+        stats: &Arc<Stats>,
+        meter: &Arc<Meter>,
+    ) {
+        self.border.get_or_init(|| Border {
+            peer,
+            gates: Arc::clone(gates),
+            stats: Arc::clone(stats),
+            meter: Arc::clone(meter),
+        });
+    }
+
     /// What its gates hear of it.
     pub(crate) fn path(&self) -> &Arc<FarPath> {
         &self.path
@@ -249,6 +301,17 @@ impl UcxRoute {
     }
 }
 
+/// Endpoints of a route. Two let what small rooms send pass what large ones do.
+const ENDPOINTS: usize = 2;
+
+/// By which endpoint a class goes.
+fn endpoint_of(class: Class) -> usize {
+    match class {
+        Class::Interactive => 0,
+        Class::Bulk => ENDPOINTS - 1,
+    }
+}
+
 impl Handle {
     fn put(&self, command: impl FnOnce(EndNo) -> Command) -> Result<(), NotTaken> {
         self.mailbox.put(command(self.number))
@@ -257,8 +320,10 @@ impl Handle {
 
 impl UcxJob {
     /// A job as shards build it, for pages that the claim names.
-    pub(crate) fn new(job: NewJob, claim: Arc<UcxClaim>) -> UcxJob {
+    pub(crate) fn new(job: NewJob, claim: Option<Arc<UcxClaim>>) -> UcxJob {
         UcxJob {
+            number: job.claim,
+            gate: job.gate,
             ticket: job.ticket,
             class: job.class,
             claim,

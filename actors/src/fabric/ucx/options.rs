@@ -16,11 +16,25 @@ pub enum UcxUse {
     Always,
 }
 
+/// When a sender puts bytes into the receiver's memory by itself. Else it sends them as messages, which the
+/// receiver's own worker writes, through the gates of its claims.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OneSided {
+    /// Where both sides could use RDMA.
+    #[default]
+    Rdma,
+    /// With every peer that says the same. Not over UCX's `tcp`: there a sender that dies takes the
+    /// receiver's process along, by an assertion of UCX.
+    Always,
+}
+
 /// Options of the fabric `ucx`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UcxOptions {
     /// When it is used.
     pub when: UcxUse,
+    /// When senders write by themselves.
+    pub one_sided: OneSided,
     /// The library; `libucp.so.0` where the system finds it, if none is said.
     pub library: Option<PathBuf>,
     /// Which of its transports it may use, as `UCX_TLS` names them; all, if none is said.
@@ -48,6 +62,7 @@ impl Default for UcxOptions {
     fn default() -> Self {
         UcxOptions {
             when: UcxUse::Off,
+            one_sided: OneSided::Rdma,
             library: None,
             transports: None,
             devices: None,

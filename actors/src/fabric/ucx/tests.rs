@@ -4,7 +4,10 @@
 use super::*;
 use crate::copy::job::Place;
 use crate::ids::{ClaimNo, LegNo};
-use crate::memory::{CancelFlag, JobBack, JobId, ReadLease, TicketSink};
+use crate::memory::{
+    CancelFlag, Doorbell, JobBack, JobId, OpenGate, ReadLease, Target, TicketSink, WriteLease,
+    open_far,
+};
 use kvroom_kernels::layout::{Order, PoolKind};
 use std::io::Write;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,8 +16,12 @@ use std::time::Duration;
 /// What a test does to the thread.
 pub(super) type Poke = Box<dyn FnOnce(&mut super::thread::Thread) + Send>;
 
-/// What CI has on one host.
-const HERE: [&str; 2] = ["tcp", "posix,cma"];
+/// What CI has on one host, and how bytes go over it.
+const HERE: [(&str, UcxMode); 3] = [
+    ("tcp", UcxMode::Messages),
+    ("posix,sysv", UcxMode::Messages),
+    ("posix,sysv", UcxMode::OneSided),
+];
 
 /// How long a test waits for what has to come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -78,23 +85,100 @@ struct Pair {
     to: Ucx,
     route: UcxRoute,
     back: UcxRoute,
+    gates: Arc<GateTable>,
+    stats: Arc<Stats>,
+    meter: Arc<Meter>,
 }
 
 impl Pair {
-    fn new(options: &UcxOptions) -> Option<Pair> {
+    fn new(options: &UcxOptions, mode: UcxMode) -> Option<Pair> {
         let (from, to) = (start(options)?, start(options)?);
         let (route, back) = wait(async {
             let (a, b) = (from.end().await.unwrap(), to.end().await.unwrap());
             let (of_a, of_b) = (offer(&from, &a), offer(&to, &b));
-            let (a, b) = tokio::join!(a.connect(&of_b), b.connect(&of_a));
+            let (a, b) = tokio::join!(a.connect(&of_b, mode), b.connect(&of_a, mode));
             (a.unwrap(), b.unwrap())
         });
-        Some(Pair {
+        let pair = Pair {
             from,
             to,
             route,
             back,
-        })
+            gates: GateTable::new(64),
+            stats: Arc::default(),
+            meter: Arc::default(),
+        };
+        pair.back.guard(WRITER, &pair.gates, &pair.stats, &pair.meter);
+        let none = GateTable::new(1);
+        pair.route.guard(WRITER, &none, &pair.stats, &pair.meter);
+        Some(pair)
+    }
+
+    /// Lends pages to the sender.
+    fn open(&self, number: u64, sections: &[(&Pool, &[u32])]) -> Opened {
+        let mut leases = Vec::new();
+        let mut targets = Vec::new();
+        for (pool, pages) in sections {
+            let mut lease = pool.lease_write(pages).unwrap();
+            targets.push(lease.target_section());
+            leases.push(lease);
+        }
+        let target = Target::new(targets, None, Arc::new(Nothing)).only_for(WRITER, 0..u32::MAX);
+        let (number, far) = (ClaimNo(number), self.back.gated_here());
+        let gate = match far {
+            true => self.gates.open(number, target).unwrap(),
+            false => open_far(number, target, self.back.path()),
+        };
+        let far = |(pool, pages): &(&Pool, &[u32])| FarSection {
+            pool: Arc::new(FarPool {
+                layout: Arc::clone(pool.layout()),
+                key: wait(self.to.register(pool)).unwrap(),
+            }),
+            pages: (*pages).into(),
+        };
+        let claim = (!self.back.gated_here()).then(|| {
+            Arc::new(UcxClaim {
+                number,
+                sections: sections.iter().map(far).collect(),
+                aux: None,
+            })
+        });
+        Opened {
+            gate,
+            claim,
+            leases,
+        }
+    }
+
+    /// Sends all pages of a lease to as many places of a section.
+    fn post(&self, lease: &ReadLease, to: &Opened, life: u64, class: Class, section: u16) -> Posted {
+        let (tx, backs) = channel();
+        let cancel = CancelFlag::new();
+        let id = JobId {
+            life: LifeId(life),
+            leg: LegNo(0),
+            job: 1,
+        };
+        let (n, layout) = (lease.pages().len(), Arc::clone(lease.pool().layout()));
+        self.route.post(UcxJob {
+            ticket: Ticket::new(id, lease.source_view(), cancel.clone(), Arc::new(Backs(tx))),
+            class,
+            claim: to.claim.clone(),
+            number: to.gate.number(),
+            gate: to.gate.slot(),
+            place: Place {
+                section,
+                layers: 0..layout.layers,
+                pages: lease.arc_pages(),
+                from: 0..n,
+                to: 0..n,
+                slice: None,
+            },
+            layout,
+            checksum: true,
+            meter: None,
+        });
+        Posted { cancel, backs }
     }
 }
 
@@ -103,6 +187,7 @@ fn offer(ucx: &Ucx, end: &UcxEnd) -> UcxOffer {
         version: ucx.version(),
         rdma: ucx.has_rdma(),
         always: true,
+        one_sided: true,
         worker: end.address().to_vec(),
         probe: end.probe(),
         pools: Vec::new(),
@@ -127,24 +212,20 @@ fn value(layer: u32, page: usize, at: usize) -> u8 {
     (layer as usize * 37 + page * 11 + at / 5 + at) as u8 | 1
 }
 
-/// Pages of a receiver's pool that are claimed.
-fn claim(ucx: &Ucx, sections: &[(&Pool, &[u32])], aux: Option<(&Pool, u32)>) -> Arc<UcxClaim> {
-    let far = |pool: &Pool| {
-        Arc::new(FarPool {
-            layout: Arc::clone(pool.layout()),
-            key: wait(ucx.register(pool)).unwrap(),
-        })
-    };
-    let section = |pool: &Pool, pages: &[u32]| FarSection {
-        pool: far(pool),
-        pages: pages.into(),
-    };
-    Arc::new(UcxClaim {
-        number: ClaimNo(1),
-        sections: sections.iter().map(|(pool, pages)| section(pool, pages)).collect(),
-        aux: aux.map(|(pool, row)| section(pool, &[row])),
-    })
+/// A claim of the receiver's.
+struct Opened {
+    gate: OpenGate,
+    claim: Option<Arc<UcxClaim>>,
+    leases: Vec<WriteLease>,
 }
+
+struct Nothing;
+
+impl Doorbell for Nothing {
+    fn ring(&self, _: ClaimNo) {}
+}
+
+const WRITER: PeerRef = PeerRef(5);
 
 struct Posted {
     cancel: CancelFlag,
@@ -159,42 +240,6 @@ impl Posted {
     fn is_out(&self) -> bool {
         self.backs.try_recv().is_err()
     }
-}
-
-/// Sends all pages of a lease to as many places of a section.
-fn post(
-    route: &UcxRoute,
-    lease: &ReadLease,
-    claim: &Arc<UcxClaim>,
-    life: u64,
-    class: Class,
-    section: u16,
-) -> Posted {
-    let (tx, backs) = channel();
-    let cancel = CancelFlag::new();
-    let id = JobId {
-        life: LifeId(life),
-        leg: LegNo(0),
-        job: 1,
-    };
-    let (n, layout) = (lease.pages().len(), Arc::clone(lease.pool().layout()));
-    route.post(UcxJob {
-        ticket: Ticket::new(id, lease.source_view(), cancel.clone(), Arc::new(Backs(tx))),
-        class,
-        claim: Arc::clone(claim),
-        place: Place {
-            section,
-            layers: 0..layout.layers,
-            pages: lease.arc_pages(),
-            from: 0..n,
-            to: 0..n,
-            slice: None,
-        },
-        layout,
-        checksum: true,
-        meter: None,
-    });
-    Posted { cancel, backs }
 }
 
 /// The cells of a pool that are not zero.
@@ -222,8 +267,8 @@ fn has(pool: &Pool, layer: u32, page: u32, i: usize) -> bool {
 
 #[test]
 fn bytes_arrive_in_the_pages_that_a_claim_names_and_nowhere_else() {
-    for transports in HERE {
-        let Some(pair) = Pair::new(&options(transports)) else {
+    for (transports, mode) in HERE {
+        let Some(pair) = Pair::new(&options(transports), mode) else {
             continue;
         };
         for (order, page_bytes, class) in [
@@ -236,8 +281,8 @@ fn bytes_arrive_in_the_pages_that_a_claim_names_and_nowhere_else() {
             let lease = source(layout(), &[1, 4, 2]);
             let pool = Pool::owned(layout()).unwrap();
             let pages = [6, 0, 3];
-            let claim = claim(&pair.to, &[(&pool, &pages)], None);
-            let posted = post(&pair.route, &lease, &claim, 7, class, 0);
+            let open = pair.open(7, &[(&pool, &pages)]);
+            let posted = pair.post(&lease, &open, 7, class, 0);
             let back = posted.back();
             assert!(back.finished, "{transports}: {:?}", back.facts);
             assert_eq!(back.facts.landed_bytes, 9 * page_bytes);

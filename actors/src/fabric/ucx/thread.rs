@@ -20,12 +20,13 @@ use super::error::UcxError;
 use super::events::Events;
 use super::fence::Verdict;
 use super::mailbox::{Command, EndNo, Mailbox};
-use super::options::UcxOptions;
+use super::options::{OneSided, UcxOptions};
 use super::route::{Common, Route};
 use super::transports::{has_rdma, transports};
 use kvroom_ucx_sys::{Ucx as Library, Version};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -95,6 +96,39 @@ fn settings(options: &UcxOptions) -> Result<Vec<Setting>, UcxError> {
     Ok(settings)
 }
 
+/// What is used if nobody says what. With RDMA nothing else, so that what its end proves is known; without,
+/// nothing by which a peer could write without this process's help.
+const WITH_RDMA: &CStr = c"rc,dc,ud";
+const WITHOUT: &CStr = c"^cma,knem,xpmem";
+
+/// A context, and its transports.
+fn choose(
+    library: &Arc<Library>,
+    settings: &[Setting],
+    said: bool,
+) -> Result<(Context, Vec<String>), UcxError> {
+    let with = |transports: Option<&CStr>| {
+        let mut settings = settings.to_vec();
+        settings.extend(transports.map(|names| (c"TLS", names.to_owned())));
+        let context = Context::new(Arc::clone(library), &settings)?;
+        let found = transports_of(&context);
+        Ok((context, found))
+    };
+    if said {
+        return with(None);
+    }
+    let (context, found) = with(Some(WITHOUT))?;
+    if !has_rdma(&found) {
+        return Ok((context, found));
+    }
+    context.discard();
+    with(Some(WITH_RDMA))
+}
+
+fn transports_of(context: &Context) -> Vec<String> {
+    transports(&context.describe())
+}
+
 fn run(
     library: Arc<Library>,
     settings: &[Setting],
@@ -129,11 +163,13 @@ impl Thread {
         mailbox: Arc<Mailbox>,
     ) -> Result<(Thread, Facts), UcxError> {
         let version = library.version();
-        let context = Rc::new(Context::new(library, settings)?);
-        let found = transports(&context.describe());
+        let (mut context, found) = choose(&library, settings, options.transports.is_some())?;
+        context.offer_probe()?;
+        let context = Rc::new(context);
         let rdma = has_rdma(&found);
         let verdict = Verdict::of(&found);
-        if !(verdict.writes && verdict.reads) {
+        let puts = rdma || options.one_sided == OneSided::Always;
+        if puts && (verdict.writes.is_none() || verdict.reads.is_none()) {
             tracing::warn!(
                 why = verdict.why,
                 transports = found.join(","),
@@ -155,6 +191,7 @@ impl Thread {
             events,
             options,
             verdict,
+            left: Cell::new(0),
         };
         let thread = Thread {
             mailbox,
@@ -222,8 +259,8 @@ impl Thread {
             Command::Register(pool, reply) => {
                 let _ = reply.send(self.common.context.register(pool));
             }
-            Command::Connect(number, theirs, reply) => {
-                self.at(number, |route| route.connect(&theirs, reply, now));
+            Command::Connect(number, theirs, mode, reply) => {
+                self.at(number, |route| route.connect(&theirs, mode, reply, now));
             }
             Command::Post(number, job) => {
                 // Without a route it is dropped: its ticket says that it never went anywhere.
@@ -247,9 +284,10 @@ impl Thread {
 
     fn end(&mut self) -> Result<super::mailbox::Born, UcxError> {
         let retired = self.routes.values().filter(|r| r.is_retired()).count();
-        if retired > 0 && retired >= self.common.options.retired {
+        let kept = retired + self.common.left.get();
+        if kept > 0 && kept >= self.common.options.retired {
             return Err(UcxError::Limit {
-                what: "so many peers ended without a proof, and their connections are kept",
+                what: "the connections of so many peers are kept, since they cannot be ended safely",
                 limit: "ucx.retired",
                 value: self.common.options.retired,
             });

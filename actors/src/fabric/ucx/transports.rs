@@ -26,3 +26,30 @@ pub(super) fn has_rdma(transports: &[String]) -> bool {
             .any(|family| name.starts_with(family))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: &str = "#
+# UCP context
+#
+#     component 1  :  tcp
+#            md 1  :  component 1  tcp 
+#
+#      resource 0  :  md 0  dev 0  flags -- self/memory0
+#      resource 1  :  md 1  dev 1  flags -- tcp/lo
+#      resource 2  :  md 1  dev 2  flags -- tcp/eth0
+#      resource 5  :  md 4  dev 3  flags -- cma/memory
+#
+";
+
+    #[test]
+    fn the_transports_of_a_context_are_those_of_its_resources() {
+        assert_eq!(transports(OLD), ["cma", "self", "tcp"]);
+        let far = "#      resource 0  :  md 0  dev 0  flags -a rc_mlx5/mlx5_0:1\n";
+        assert_eq!(transports(far), ["rc_mlx5"]);
+        assert!(has_rdma(&transports(far)) && !has_rdma(&transports(OLD)));
+        assert!(transports("").is_empty());
+    }
+}

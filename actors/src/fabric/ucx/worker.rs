@@ -14,21 +14,27 @@
 
 use super::context::{Context, done};
 use super::error::UcxError;
+use super::messages::Inlet;
 use crate::peer::hello::{FarKey, MAX_WORKER};
 use kvroom_ucx_sys::raw::{
+    UCP_AM_FLAG_WHOLE_MSG, UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB,
+    UCP_AM_HANDLER_PARAM_FIELD_FLAGS, UCP_AM_HANDLER_PARAM_FIELD_ID, UCP_AM_RECV_ATTR_FLAG_RNDV,
+    UCP_AM_SEND_FLAG_EAGER,
     UCP_EP_CLOSE_FLAG_FORCE, UCP_EP_PARAM_FIELD_ERR_HANDLER, UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
     UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, UCP_ERR_HANDLING_MODE_PEER, UCP_OP_ATTR_FIELD_CALLBACK,
     UCP_OP_ATTR_FIELD_FLAGS, UCP_OP_ATTR_FIELD_MEMORY_TYPE, UCP_OP_ATTR_FIELD_USER_DATA,
-    UCP_WORKER_PARAM_FIELD_THREAD_MODE, UCS_ERR_BUSY, UCS_MEMORY_TYPE_HOST, UCS_OK,
-    UCS_THREAD_MODE_SINGLE, ucp_address_t, ucp_ep_h, ucp_ep_params_t, ucp_request_param_t,
+    UCP_WORKER_PARAM_FIELD_THREAD_MODE, UCS_ERR_BUSY, UCS_ERR_NOT_CONNECTED,
+    UCS_MEMORY_TYPE_HOST, UCS_OK, UCS_THREAD_MODE_SINGLE, ucp_address_t, ucp_am_handler_param_t,
+    ucp_am_recv_param_t, ucp_ep_h, ucp_ep_params_t, ucp_request_param_t,
     ucp_request_param_t__bindgen_ty_1, ucp_rkey_h, ucp_worker_h, ucp_worker_params_t,
     ucs_status_ptr_t, ucs_status_t,
 };
 use kvroom_ucx_sys::status::Started;
 use kvroom_ucx_sys::{Ucx as Library, status, zeroed};
 use std::cell::{Cell, RefCell};
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::RawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, null_mut};
 use std::rc::Rc;
 
@@ -43,6 +49,8 @@ pub(super) struct Worker {
     flights: RefCell<Vec<Rc<Flight>>>,
     /// What an endpoint failed with first; its handler has a pointer to it.
     failed: Rc<Cell<ucs_status_t>>,
+    /// What comes goes there; the handler of messages has a pointer to it.
+    inlet: Rc<Inlet>,
 }
 
 struct Endpoint {
@@ -67,8 +75,13 @@ pub(super) struct Flight {
     /// Nothing is posted with it any more.
     last: Cell<bool>,
     error: Cell<ucs_status_t>,
+    /// What UCX reads.
+    bytes: RefCell<Vec<u8>>,
     free: unsafe extern "C" fn(*mut c_void),
 }
+
+/// By which number messages come and go.
+const MESSAGE: c_uint = 7;
 
 /// Most keys of one peer.
 pub(super) const MOST_KEYS: usize = 4096;
@@ -81,7 +94,7 @@ impl Worker {
     ///
     /// # Errors
     /// [`UcxError::Call`], mostly for want of descriptors or memory.
-    pub(super) fn new(context: &Rc<Context>) -> Result<Worker, UcxError> {
+    pub(super) fn new(context: &Rc<Context>, inlet: &Rc<Inlet>) -> Result<Worker, UcxError> {
         let (library, call) = (context.library(), &context.library().call);
         let mut params: ucp_worker_params_t = zeroed();
         params.field_mask = u64::from(UCP_WORKER_PARAM_FIELD_THREAD_MODE);
@@ -100,7 +113,9 @@ impl Worker {
             keys: Vec::new(),
             flights: RefCell::default(),
             failed: Rc::new(Cell::new(UCS_OK)),
+            inlet: Rc::clone(inlet),
         };
+        worker.listen()?;
         let mut fd: c_int = -1;
         // SAFETY: a worker of a context with wake-up, and a number in this frame.
         let status = unsafe { (call.ucp_worker_get_efd)(raw, &mut fd) };
@@ -123,6 +138,24 @@ impl Worker {
             });
         }
         Ok(worker)
+    }
+
+    /// Lets messages come.
+    fn listen(&self) -> Result<(), UcxError> {
+        let mut params: ucp_am_handler_param_t = zeroed();
+        let fields = UCP_AM_HANDLER_PARAM_FIELD_ID
+            | UCP_AM_HANDLER_PARAM_FIELD_FLAGS
+            | UCP_AM_HANDLER_PARAM_FIELD_CB
+            | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+        params.field_mask = u64::from(fields);
+        params.id = MESSAGE;
+        params.flags = UCP_AM_FLAG_WHOLE_MSG;
+        params.cb = Some(came);
+        params.arg = Rc::as_ptr(&self.inlet).cast_mut().cast();
+        // SAFETY: a worker and parameters whose mask says what is valid. The inlet is dropped after the
+        // worker is destroyed, so after the last call of the handler.
+        let status = unsafe { (self.call().ucp_worker_set_am_recv_handler)(self.raw, &params) };
+        done(self.library(), "ucp_worker_set_am_recv_handler", status, "")
     }
 
     /// Where a peer finds it.
@@ -233,10 +266,15 @@ impl Worker {
 
     /// Something to post with. It is over once [`Worker::flush`] was called with it and all has ended.
     pub(super) fn flight(&self) -> Rc<Flight> {
+        self.flight_with(Vec::new())
+    }
+
+    fn flight_with(&self, bytes: Vec<u8>) -> Rc<Flight> {
         let flight = Rc::new(Flight {
             out: Cell::new(0),
             last: Cell::new(false),
             error: Cell::new(UCS_OK),
+            bytes: RefCell::new(bytes),
             free: self.call().ucp_request_free,
         });
         self.flights.borrow_mut().push(Rc::clone(&flight));
@@ -288,19 +326,59 @@ impl Worker {
         unsafe { self.put(endpoint, (NonNull::from(&WORD).cast(), 8), to, flight) }
     }
 
-    /// Ends a flight: it is over when all that was put through this endpoint before has landed.
-    pub(super) fn flush(&self, endpoint: usize, flight: &Rc<Flight>) -> Result<(), UcxError> {
+    /// Sends bytes, of which the first ones are a header, in one message. The flight is over when UCX has
+    /// sent them, or cannot, which is then in it.
+    pub(super) fn send(&self, endpoint: usize, bytes: Vec<u8>, header: usize) -> Rc<Flight> {
+        let flight = self.flight_with(bytes);
         let raw = self.endpoints.get(endpoint).map_or(null_mut(), |e| e.raw);
+        flight.last.set(true);
         if raw.is_null() {
-            flight.last.set(true);
-            return Err(refused("ucp_ep_flush_nbx", "the endpoint is closed"));
+            flight.fail(UCS_ERR_NOT_CONNECTED);
+            return flight;
+        }
+        let mut param = flight.begin();
+        param.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+        // In one go: its receiver has no second place for it.
+        param.flags = UCP_AM_SEND_FLAG_EAGER;
+        param.memory_type = UCS_MEMORY_TYPE_HOST;
+        let (head, length, body, count) = {
+            let bytes = flight.bytes.borrow();
+            let (head, body) = bytes.split_at(header.min(bytes.len()));
+            (head.as_ptr(), head.len(), body.as_ptr(), body.len())
+        };
+        // SAFETY: an open endpoint; header and payload are in the flight, which the worker keeps, and leaves
+        // alone, until its callback was called.
+        let send = unsafe {
+            (self.call().ucp_am_send_nbx)(
+                raw,
+                MESSAGE,
+                head.cast(),
+                length,
+                body.cast(),
+                count,
+                &param,
+            )
+        };
+        if let Err(error) = flight.posted(self.library(), "ucp_am_send_nbx", send) {
+            tracing::debug!(%error, "a message was refused");
+        }
+        flight
+    }
+
+    /// Ends a flight: it is over when all that was put through this endpoint before has landed. That it
+    /// cannot be known is in the flight.
+    pub(super) fn flush(&self, endpoint: usize, flight: &Rc<Flight>) {
+        let raw = self.endpoints.get(endpoint).map_or(null_mut(), |e| e.raw);
+        flight.last.set(true);
+        if raw.is_null() {
+            return flight.fail(UCS_ERR_NOT_CONNECTED);
         }
         let param = flight.begin();
         // SAFETY: an open endpoint; the worker keeps the flight until its callback was called.
         let flush = unsafe { (self.call().ucp_ep_flush_nbx)(raw, &param) };
-        let posted = flight.posted(self.library(), "ucp_ep_flush_nbx", flush);
-        flight.last.set(true);
-        posted
+        if let Err(error) = flight.posted(self.library(), "ucp_ep_flush_nbx", flush) {
+            tracing::debug!(%error, "a flush was refused");
+        }
     }
 
     /// Begins to close its endpoints by force: what was posted ends, and no more is read.
@@ -341,6 +419,22 @@ impl Worker {
         status::is_error(status).then(|| self.library().describe(status))
     }
 
+    /// What went wrong with a flight, if anything did.
+    pub(super) fn error_of(&self, flight: &Flight) -> Option<String> {
+        let status = flight.error.get();
+        status::is_error(status).then(|| self.library().describe(status))
+    }
+
+    /// Whether it has, or had, endpoints.
+    pub(super) fn is_connected(&self) -> bool {
+        !self.endpoints.is_empty()
+    }
+
+    /// Leaves it alone for ever: nobody lets it work any more, and nothing of it is freed.
+    pub(super) fn abandon(self) {
+        std::mem::forget(self);
+    }
+
     fn library(&self) -> &Library {
         self.context.library()
     }
@@ -373,10 +467,17 @@ impl Flight {
         self.last.get() && self.out.get() == 0
     }
 
-    /// What went wrong first, if anything did.
-    pub(super) fn error(&self, library: &Library) -> Option<String> {
-        let status = self.error.get();
-        status::is_error(status).then(|| library.describe(status))
+    /// Whether something went wrong.
+    pub(super) fn is_bad(&self) -> bool {
+        status::is_error(self.error.get())
+    }
+
+    /// The memory of what was sent; empty while UCX may read it.
+    pub(super) fn take_bytes(&self) -> Vec<u8> {
+        match self.is_over() {
+            true => std::mem::take(&mut self.bytes.borrow_mut()),
+            false => Vec::new(),
+        }
     }
 
     /// Counts a call that is about to be made, and gives what it is to be made with.
@@ -429,6 +530,39 @@ extern "C" fn over(request: *mut c_void, status: ucs_status_t, flight: *mut c_vo
     flight.out.set(flight.out.get().saturating_sub(1));
     // SAFETY: the call came back with this request, and this was the last use of it.
     unsafe { free(request) };
+}
+
+/// A message came.
+extern "C" fn came(
+    inlet: *mut c_void,
+    header: *const c_void,
+    header_length: usize,
+    data: *mut c_void,
+    length: usize,
+    param: *const ucp_am_recv_param_t,
+) -> ucs_status_t {
+    // SAFETY: the inlet that was registered, which is dropped after the worker was destroyed. It has
+    // nothing but cells, and callbacks are on the worker's thread.
+    let inlet = unsafe { &*inlet.cast::<Inlet>() };
+    // SAFETY: UCX's own, for the length of this call.
+    let attributes = unsafe { (*param).recv_attr };
+    let here = attributes & u64::from(UCP_AM_RECV_ATTR_FLAG_RNDV) == 0;
+    let bytes = |at: *const c_void, length: usize| match at.is_null() || length == 0 {
+        true => &[][..],
+        // SAFETY: UCX's own, of this length, for the length of this call.
+        false => unsafe { std::slice::from_raw_parts(at.cast::<u8>(), length) },
+    };
+    let handled = catch_unwind(AssertUnwindSafe(|| match here {
+        true => inlet.came(bytes(header, header_length), bytes(data, length)),
+        // Its bytes are still with the sender, where this side does not fetch any.
+        false => inlet.break_off("a message whose bytes did not come with it"),
+    }));
+    if handled.is_err() {
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            inlet.break_off("this side panicked, which is a bug of kvroom");
+        }));
+    }
+    UCS_OK
 }
 
 /// An endpoint failed.

@@ -1,6 +1,7 @@
 //! Tests of pools, leases, gates and jobs together, on one thread. Orders of threads: the loom tests.
 
 mod dir;
+mod far;
 mod file_pools;
 mod free_list;
 mod gates;

@@ -130,6 +130,7 @@ impl PeerActor {
             }
             RouteWish::Ucx(wish) => {
                 (far, offered) = (wish.theirs, wish.ours);
+                wish.route.begin(self.me, &self.node, &self.meter);
                 PeerRoute::Ucx(wish.route)
             }
         };

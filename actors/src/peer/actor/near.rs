@@ -217,6 +217,7 @@ impl Link {
         let reach = match self.route {
             PeerRoute::Local(_) | PeerRoute::Tcp(_) => return (terms, None),
             PeerRoute::Shm(_) => self.shm_claim(claim).map(Reach::Shm),
+            PeerRoute::Ucx(ref route) if route.gated_here() => return (terms, None),
             PeerRoute::Ucx(_) => self.ucx_claim(claim).map(Reach::Ucx),
         };
         match reach {

@@ -135,8 +135,12 @@ impl PeerActor {
         let number = self.node.new_claim();
         let opened = match &link.route {
             PeerRoute::Shm(route) => open_shared(&route.ours, number, target),
-            PeerRoute::Ucx(route) => Ok(open_far(number, target, route.path())),
-            PeerRoute::Local(_) | PeerRoute::Tcp(_) => self.node.gates.open(number, target),
+            PeerRoute::Ucx(route) if !route.gated_here() => {
+                Ok(open_far(number, target, route.path()))
+            }
+            PeerRoute::Local(_) | PeerRoute::Tcp(_) | PeerRoute::Ucx(_) => {
+                self.node.gates.open(number, target)
+            }
         };
         let opened = match opened {
             Ok(gate) => {

@@ -150,7 +150,7 @@ fn within(message: &Greeting) {
             return;
         }
         Greeting::Wired(why) => {
-            assert!(why.is_none_or(|why| why.len() <= 512));
+            assert!(why.as_ref().is_none_or(|why| why.len() <= 512));
             return;
         }
         Greeting::Verdict(_) | Greeting::Mac(_) | Greeting::Data(_) => return,

@@ -322,3 +322,79 @@ fn pools_that_both_say_what_they_hold_fit_by_that_and_not_by_their_cells() {
     let says = "page_tokens (one must divide the other) 16 here, 24 there";
     assert!(refusal.contains(says), "{refusal}");
 }
+
+fn with_ucx(n: u64, version: (u32, u32, u32), rdma: bool, always: bool) -> Offer {
+    let key = FarKey {
+        base: 4096,
+        key: vec![1],
+    };
+    Offer {
+        ucx: Some(UcxOffer {
+            version,
+            rdma,
+            always,
+            one_sided: false,
+            worker: vec![2],
+            probe: key.clone(),
+            pools: vec![(PoolId(0), key)],
+        }),
+        ..node("x", n).offer
+    }
+}
+
+#[test]
+fn ucx_is_used_where_both_have_rdma_or_one_asks_for_it_and_both_sides_conclude_the_same() {
+    let of = |rdma, always| with_ucx(1, (1, 20, 0), rdma, always);
+    let both = |a: &Offer, b: &Offer| {
+        assert_eq!(use_ucx(a, b), use_ucx(b, a));
+        use_ucx(a, b)
+    };
+    let tried = |always, mode| UcxVerdict::Try { always, mode };
+    let (puts, messages) = (UcxMode::OneSided, UcxMode::Messages);
+    assert_eq!(both(&of(true, false), &of(true, false)), tried(false, puts));
+    assert_eq!(both(&of(true, false), &of(false, false)), UcxVerdict::No);
+    assert_eq!(
+        both(&of(false, true), &of(false, false)),
+        tried(true, messages)
+    );
+    // Puts without RDMA are for who asks for them on both sides.
+    let asks = |mut offer: Offer| {
+        offer.ucx.as_mut().unwrap().one_sided = true;
+        offer
+    };
+    let (a, b) = (asks(of(false, true)), of(false, true));
+    assert_eq!(both(&a, &b), tried(true, messages));
+    assert_eq!(both(&a, &asks(b)), tried(true, puts));
+    assert_eq!(both(&of(false, true), &node("y", 2).offer), UcxVerdict::No);
+    // Shared memory is nearer, unless UCX was asked for.
+    let near = |mut offer: Offer| {
+        offer.host = Some(Host {
+            boot: [3; 16],
+            socket: None,
+            shared: SharedPools::All,
+        });
+        offer
+    };
+    let (a, b) = (near(of(true, false)), near(of(true, false)));
+    assert_eq!(both(&a, &b), UcxVerdict::No);
+    assert_eq!(both(&near(of(false, true)), &b), tried(true, messages));
+}
+
+#[test]
+fn versions_of_ucx_whose_wire_does_not_mix_are_told_apart() {
+    let mixes = |a, b| {
+        assert_eq!(ucx_mixes(a, b), ucx_mixes(b, a));
+        ucx_mixes(a, b)
+    };
+    assert!(mixes((1, 13, 0), (1, 13, 1)));
+    assert!(!mixes((1, 20, 0), (1, 22, 1)));
+    assert!(!mixes((1, 13, 1), (1, 20, 0)));
+    assert!(!mixes((1, 18, 0), (1, 22, 0)));
+    assert!(!mixes((1, 22, 0), (1, 23, 0)));
+    assert!(!mixes((1, 20, 0), (2, 20, 0)));
+    let (a, b) = (
+        with_ucx(1, (1, 13, 1), false, true),
+        with_ucx(2, (1, 20, 0), false, false),
+    );
+    assert_eq!(use_ucx(&a, &b), UcxVerdict::Versions { always: true });
+}

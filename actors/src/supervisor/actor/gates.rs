@@ -224,7 +224,7 @@ impl Shard {
         if of.is_none_or(|record| record.claim != Some(tag)) {
             return;
         }
-        let said = PeerOut::heard(tag);
+        let said = PeerOut::heard(tag.id);
         match self.gate(life, leg) {
             Some(Gate::Open(gate)) => gate.hear(&said, cells),
             Some(Gate::Closing(gate)) => {
@@ -260,7 +260,7 @@ impl Shard {
         if let Some(link) = leg.and_then(|leg| self.peers.get(&leg.peer)) {
             // Only memory that is shared is let go of before the peer is.
             let fabric = link.route.as_ref().map_or(Fabric::Shm, PeerRoute::fabric);
-            if fabric != Fabric::Tcp {
+            if !link.route.as_ref().is_some_and(PeerRoute::marks_here) {
                 link.meter.received(fabric, bytes);
             }
         }

@@ -34,7 +34,7 @@ pub(in crate::supervisor) enum Road {
     /// Over sockets.
     Tcp(TcpRoute),
     /// Through UCX.
-    Ucx(UcxRoute, Arc<UcxClaim>),
+    Ucx(UcxRoute, Option<Arc<UcxClaim>>),
 }
 
 /// The ends of a job that a device copies.
@@ -184,8 +184,9 @@ impl Shard {
                 Reach::Ucx(_) => return None,
             },
             PeerRoute::Tcp(route) => Road::Tcp(route.clone()),
+            PeerRoute::Ucx(route) if route.gated_here() => Road::Ucx(route.clone(), None),
             PeerRoute::Ucx(route) => match self.places.get(&(peer, number))? {
-                Reach::Ucx(claim) => Road::Ucx(route.clone(), Arc::clone(claim)),
+                Reach::Ucx(claim) => Road::Ucx(route.clone(), Some(Arc::clone(claim))),
                 Reach::Shm(_) => return None,
             },
         };
@@ -321,9 +322,9 @@ impl Shard {
     /// have marked it.
     pub(super) fn with_own_account(&self, peer: PeerRef, body: Body) -> Body {
         let route = self.peers.get(&peer).and_then(|p| p.route.as_ref());
-        let Some(PeerRoute::Tcp(_)) = route else {
+        if !route.is_some_and(PeerRoute::marks_here) {
             return body;
-        };
+        }
         match body {
             Body::Complete {
                 tag,

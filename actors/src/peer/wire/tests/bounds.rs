@@ -1,4 +1,5 @@
 use super::*;
+use crate::peer::hello::{FarKey, MAX_REMOTE_KEY, MAX_WORKER, UcxOffer};
 use kvroom_kernels::layout::cube::{
     CubeKind, CubeLayout, DimOrder, Dtype, Plane as CubePlane, Share, Span,
 };
@@ -172,4 +173,41 @@ fn a_claim_has_a_part_for_each_section_and_no_more_planes_than_a_pool_can_have()
     let error = decode_frame(&bytes(&frame)[PREFIX..], &BOUNDS).unwrap_err();
     let says = "length 65, expected at most 64 sections";
     assert!(error.to_string().contains(says), "{error}");
+}
+
+#[test]
+fn what_is_offered_of_ucx_is_bounded_and_of_pools_that_are_listed() {
+    let key = |n| FarKey {
+        base: u64::MAX,
+        key: vec![7; n],
+    };
+    let encoded = |change: &dyn Fn(&mut UcxOffer)| {
+        let mut ucx = UcxOffer {
+            version: (1, 20, 0),
+            rdma: false,
+            always: true,
+            one_sided: true,
+            worker: vec![1; MAX_WORKER],
+            probe: key(MAX_REMOTE_KEY),
+            pools: vec![(offer().pools[0].0, key(1))],
+        };
+        change(&mut ucx);
+        let greeting = Greeting::Offer(Offer {
+            ucx: Some(ucx),
+            ..offer()
+        });
+        let error = encode_greeting(&greeting, &mut Vec::new());
+        error.map_err(|error| error.to_string())
+    };
+    let refused = |change: &dyn Fn(&mut UcxOffer)| encoded(change).unwrap_err();
+    assert_eq!(encoded(&|_| {}), Ok(()));
+    assert!(refused(&|u| u.worker.clear()).contains("a worker's address of 0 bytes"));
+    assert!(refused(&|u| u.worker.push(1)).contains("a worker's address of 8193 bytes"));
+    assert!(refused(&|u| u.probe.key.clear()).contains("a remote key of 0 bytes"));
+    let long = refused(&|u| u.pools[0].1.key = vec![1; MAX_REMOTE_KEY + 1]);
+    assert!(long.contains("a remote key of 1025 bytes"), "{long}");
+    let other = refused(&|u| u.pools[0].0 = PoolId(77));
+    assert!(other.contains("of pool 77, which is not listed"), "{other}");
+    let twice = refused(&|u| u.pools.push(u.pools[0].clone()));
+    assert!(twice.contains("two remote keys of pool"), "{twice}");
 }

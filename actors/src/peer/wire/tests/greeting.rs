@@ -1,5 +1,6 @@
 use super::*;
 use crate::copy::schedule::Class;
+use crate::peer::hello::{FarKey, MAX_REMOTE_KEY, MAX_WORKER, UcxOffer};
 use kvroom_kernels::layout::cube::{CubeKind, CubeLayout, DimOrder, Dtype, Plane, Share};
 
 fn greetings() -> Vec<Greeting> {
@@ -140,6 +141,19 @@ fn the_longest_hello_and_the_longest_offer_may_be_said() {
         *layout = content.pool_layout().unwrap();
         most.contents.push((*id, content));
     }
+    let key = FarKey {
+        base: u64::MAX,
+        key: vec![9; MAX_REMOTE_KEY],
+    };
+    most.ucx = Some(UcxOffer {
+        version: (1, 22, 0),
+        rdma: true,
+        always: true,
+        one_sided: true,
+        worker: vec![9; MAX_WORKER],
+        probe: key.clone(),
+        pools: (0..64).map(|n| (PoolId(n), key.clone())).collect(),
+    });
     encode_greeting(&Greeting::Offer(most), &mut out).unwrap();
     assert!(out.len() > OFFER_BYTES / 2, "{}", out.len());
 }
@@ -164,7 +178,7 @@ fn a_greeting_is_bounded() {
     };
     assert!(greets(|h| h.node.clear()).contains("a node name of 0 bytes"));
     assert!(greets(|h| h.node = "n".repeat(65)).contains("a node name of 65 bytes"));
-    assert!(greets(|h| h.protocols.oldest = 9).contains("protocols 9 to 4"));
+    assert!(greets(|h| h.protocols.oldest = 9).contains("protocols 9 to 5"));
 
     let offers = |change: fn(&mut Offer)| {
         let mut offer = offer();
