@@ -201,3 +201,6 @@ impl Windows {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
