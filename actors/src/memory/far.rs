@@ -13,7 +13,7 @@
 
 use super::copy::{CopyError, End, lent};
 use super::held::covers;
-use super::pool::{PoolMemory, pages_of};
+use super::pool::{Pool, pages_of};
 use super::target::{Landed, Target};
 use super::ticket::Ticket;
 use crate::ids::{ClaimId, ClaimNo};
@@ -94,12 +94,12 @@ impl Ticket {
     }
 }
 
-impl PoolMemory {
+impl Pool {
     /// Where all of it is, for a fabric that registers it; none if the CPU does not reach it. Good for as
     /// long as the pool is kept.
     pub(crate) fn span(&self) -> Option<(NonNull<u8>, u64)> {
-        let bytes = self.bytes();
-        self.at(0, bytes).map(|(at, _)| (at, bytes))
+        let bytes = self.memory().bytes();
+        self.memory().at(0, bytes).map(|(at, _)| (at, bytes))
     }
 }
 

@@ -62,9 +62,9 @@ const TELL_EVERY: u64 = 8 << 20;
 const CORRUPT_RETRIES: u32 = 3;
 
 /// A job of one route. Its frames share it.
-pub(super) struct Job {
-    pub(super) life: LifeId,
-    pub(super) class: Class,
+pub(in crate::fabric) struct Job {
+    pub(in crate::fabric) life: LifeId,
+    pub(in crate::fabric) class: Class,
     layout: Arc<PoolLayout>,
     place: Place,
     claim: ClaimNo,
@@ -93,14 +93,14 @@ struct State {
 
 /// Bytes of the job's rectangle of cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stretch {
-    pub(super) position: u64,
-    pub(super) length: u32,
+pub(in crate::fabric) struct Stretch {
+    pub(in crate::fabric) position: u64,
+    pub(in crate::fabric) length: u32,
 }
 
 /// What is left to do after an acknowledgement.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(in crate::fabric) enum Next {
     /// More is under way or to be sent.
     Wait,
     /// Put it into the scheduler: something is to be sent again.
@@ -113,7 +113,7 @@ pub(super) enum Next {
 
 impl Job {
     /// One that cannot be sent has no bytes, and an error.
-    pub(super) fn new(mut new: NewJob, staged: Option<Box<dyn StagedSource>>) -> Rc<Job> {
+    pub(in crate::fabric) fn new(mut new: NewJob, staged: Option<Box<dyn StagedSource>>) -> Rc<Job> {
         let slice = new.place.slice.as_ref();
         let sliced = slice.map(|slice| SlicedJob::new(&new.place, slice, staged.is_some()));
         let (sliced, bytes) = match sliced {
@@ -153,17 +153,17 @@ impl Job {
     }
 
     /// Bytes in all.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in crate::fabric) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Whether its ticket is still here.
-    pub(super) fn is_live(&self) -> bool {
+    pub(in crate::fabric) fn is_live(&self) -> bool {
         self.state.borrow().ticket.is_some()
     }
 
     /// Whether its room wants no more of it.
-    pub(super) fn is_cancelled(&self) -> bool {
+    pub(in crate::fabric) fn is_cancelled(&self) -> bool {
         let state = self.state.borrow();
         state.ticket.as_ref().is_none_or(Ticket::is_cancelled)
     }
@@ -183,7 +183,7 @@ impl Job {
 
     /// The next stretch to send, about `budget` bytes; and whether it was the last for now. A stretch
     /// ends where a cell or a unit of a cell does.
-    pub(super) fn take(&self, budget: u64, limit: usize) -> (Option<Stretch>, bool) {
+    pub(in crate::fabric) fn take(&self, budget: u64, limit: usize) -> (Option<Stretch>, bool) {
         let mut state = self.state.borrow_mut();
         if let Some(place) = &mut state.place {
             place.begins();
@@ -208,7 +208,7 @@ impl Job {
     }
 
     /// The header of a stretch.
-    pub(super) fn header(&self, seq: u64, stretch: Stretch, crc: bool) -> Data {
+    pub(in crate::fabric) fn header(&self, seq: u64, stretch: Stretch, crc: bool) -> Data {
         let (layers, places, position) = match &self.sliced {
             Some(sliced) => sliced.cut(stretch),
             None => {
@@ -260,6 +260,50 @@ impl Job {
             offset: cell.map_or(u64::MAX, |cell| cell + piece.offset),
             bytes: piece.bytes,
         }
+    }
+
+    /// Adds a frame's payload to `into`, out of the source's pages; false if it cannot be had, which is an
+    /// error of the job.
+    pub(in crate::fabric) fn gather(&self, data: &Data, into: &mut Vec<u8>) -> bool {
+        let wanted = into.len() + data.length as usize;
+        let mut add = |range: &PoolRange| {
+            let read = self.with_ticket(|ticket| {
+                ticket.with_source(range.offset, range.bytes, |bytes| {
+                    into.extend_from_slice(bytes);
+                })
+            });
+            match read {
+                Some(Ok(())) => Ok(()),
+                Some(Err(error)) => Err(error.to_string()),
+                None => Err("the job is over".into()),
+            }
+        };
+        let gathered: Result<(), String> = if self.sliced.is_some() {
+            let Some(mut window) = self.window(data) else {
+                return false;
+            };
+            loop {
+                let ranges = window.ranges();
+                let bytes = ranges.iter().map(|range| range.bytes).sum();
+                if bytes == 0 {
+                    break Ok(());
+                }
+                if let Err(why) = ranges.iter().try_for_each(&mut add) {
+                    break Err(why);
+                }
+                window.advance(bytes);
+            }
+        } else {
+            let mut pieces = data.pieces(self.layout.page_bytes, 0);
+            pieces.try_for_each(|piece| add(&self.range(&piece)))
+        };
+        let whole = into.len() == wanted;
+        match gathered {
+            Ok(()) if whole => return true,
+            Ok(()) => self.errored("a frame has another length than its cells".into()),
+            Err(why) => self.errored(why),
+        }
+        false
     }
 
     /// Does something with the ticket, if it is still here.
@@ -338,7 +382,7 @@ impl Job {
     }
 
     /// A frame of it has landed.
-    pub(super) fn landed(&self, stretch: Stretch) -> Next {
+    pub(in crate::fabric) fn landed(&self, stretch: Stretch) -> Next {
         let mut state = self.state.borrow_mut();
         let State {
             ticket: Some(ticket),
@@ -367,7 +411,7 @@ impl Job {
     }
 
     /// The receiver's gate was closed.
-    pub(super) fn refused(&self) -> Next {
+    pub(in crate::fabric) fn refused(&self) -> Next {
         match &mut self.state.borrow_mut().ticket {
             Some(ticket) => {
                 ticket.refused();
@@ -378,7 +422,7 @@ impl Job {
     }
 
     /// Something went wrong that another connection would not mend.
-    pub(super) fn errored(&self, what: String) {
+    pub(in crate::fabric) fn errored(&self, what: String) {
         if let Some(ticket) = &mut self.state.borrow_mut().ticket {
             ticket.errored(what);
         }
@@ -403,7 +447,7 @@ impl Job {
     }
 
     /// Sums some of the source; true when the job is over.
-    pub(super) fn sum(&self, budget: u64) -> bool {
+    pub(in crate::fabric) fn sum(&self, budget: u64) -> bool {
         let mut state = self.state.borrow_mut();
         let State {
             ticket: Some(ticket),
@@ -417,7 +461,7 @@ impl Job {
     }
 
     /// Lets go of the source: the ticket says what became of it.
-    pub(super) fn end(&self) {
+    pub(in crate::fabric) fn end(&self) {
         let mut state = self.state.borrow_mut();
         let whole = state.acked >= self.bytes;
         state.place = None;

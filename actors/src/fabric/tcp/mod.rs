@@ -38,7 +38,9 @@ mod tests;
 mod window;
 
 pub(crate) use job::NewJob;
+pub(in crate::fabric) use job::{Job as FrameJob, Next, Stretch};
 pub(crate) use options::{tune, tune_control};
+pub(in crate::fabric) use receive::place_whole;
 
 use super::stream::Detached;
 use crate::copy::schedule::Class;

@@ -526,6 +526,48 @@ pub(super) fn ranges_of(
     }
 }
 
+/// Places a frame that came in one piece, over another fabric, through its claim's gate, and marks it; and
+/// says what became of it.
+///
+/// # Errors
+/// The peer broke the protocol; in words.
+pub(in crate::fabric) fn place_whole(
+    data: &Data,
+    bytes: &[u8],
+    gates: &GateTable,
+    peer: PeerRef,
+) -> Result<Fate, String> {
+    data.check()?;
+    if bytes.len() != data.length as usize {
+        let (brought, says) = (bytes.len(), data.length);
+        return Err(format!("a frame of {brought} bytes that says {says}"));
+    }
+    let Ok(inside) = gates.enter(data.gate, data.claim) else {
+        return Ok(Fate::Refused);
+    };
+    check(data, &inside, peer).map_err(|error| error.to_string())?;
+    #[cfg(feature = "plant")]
+    {
+        plant(data, &inside);
+        crate::copy::plant::inside_a_gate();
+    }
+    let (_, section) = cells(&inside, data.section).map_err(|error| error.to_string())?;
+    let (mut left, cursor) = (bytes, Cell::new(0));
+    let mut wrote = Ok(());
+    ranges_of(data, section, &mut |range| {
+        let (now, later) = left.split_at((range.bytes as usize).min(left.len()));
+        left = later;
+        if wrote.is_ok() {
+            wrote = inside.write(data.section, range.offset, now, &cursor);
+        }
+    })?;
+    // Checked before: a bug of this side, or pages that the CPU does not reach.
+    wrote.map_err(|error| error.to_string())?;
+    mark(data, section);
+    inside.target().count(u64::from(data.length));
+    Ok(Fate::Landed)
+}
+
 /// Bytes that are read to find a header or a trailer.
 const AHEAD: usize = 2 << 10;
 

@@ -1,8 +1,42 @@
-//! Copies through UCX: puts into the peer's memory, which the peer's own worker lets in.
+//! Copies through UCX: messages that the receiver's own worker writes, or puts into the peer's memory.
+//!
+//! ```text
+//!   handles, on any thread             the thread `kvroom-ucx`, alone with UCX
+//!   Ucx ─ UcxEnd ─ UcxRoute ─▶ Mailbox ─▶ Thread ─▶ Route for each peer: Worker, Windows ┬ Messages
+//!                    └ path ◀── fenced, by a row of the fence table, when that is over ──┴ Puts
+//! ```
+//!
+//! | | Messages | Puts |
+//! |---|---|---|
+//! | used | where there is no RDMA | with RDMA, or if both sides ask for it |
+//! | writes pages | the receiver, through its claims' gates | the sender |
+//! | proof of an abort | the closed gate | the sender's word, or the fence table |
+//!
+//! Rules:
+//! - One worker serves one session. What a peer that puts may still do when the session is over, the end of
+//!   that worker decides, and [`fence`] says for which transports that is a proof.
+//! - Nothing here blocks its caller, and no handle owns what UCX reads or writes: dropping one asks the
+//!   thread, which lets go when UCX has.
+//! - A peer is trusted with the whole process: over `tcp` and on one host a remote key protects nothing.
 
 mod claim;
+mod context;
 mod error;
+mod events;
+pub mod fence;
+mod job;
+mod mailbox;
+mod messages;
 mod options;
+mod puts;
+mod route;
+mod thread;
+mod transports;
+mod window;
+mod worker;
+
+#[cfg(test)]
+mod tests;
 
 pub(crate) use claim::{FarPool, FarSection, UcxClaim};
 pub use error::UcxError;
@@ -12,26 +46,53 @@ use crate::copy::job::Place;
 use crate::copy::schedule::Class;
 use crate::fabric::tcp::NewJob;
 use crate::ids::{ClaimNo, LifeId, PeerRef};
-use crate::memory::{FarPath, Pool, Ticket};
+use crate::memory::{FarPath, GateTable, Pool, Ticket};
 use crate::peer::hello::{FarKey, UcxMode, UcxOffer};
 use crate::runtime::meter::Meter;
 use crate::runtime::shared::NodeShared;
 use crate::runtime::stats::Stats;
 use kvroom_kernels::layout::PoolLayout;
-use std::sync::Arc;
+use mailbox::{Border, Born, Command, EndNo, Mailbox, NotTaken};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use thread::Facts;
+use tokio::sync::oneshot;
 
 /// UCX in this process: its library, a context, and the one thread that calls it. Clones are the same.
 #[derive(Clone, Debug)]
-pub struct Ucx(Arc<()>);
+pub struct Ucx(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    mailbox: Arc<Mailbox>,
+    facts: Facts,
+    /// What is registered. It stays so.
+    keys: Mutex<Vec<(Pool, FarKey)>>,
+}
 
 /// A worker that serves one session, before there is one.
 #[derive(Debug)]
-pub(crate) struct UcxEnd(());
+pub(crate) struct UcxEnd {
+    handle: Handle,
+    address: Vec<u8>,
+    probe: FarKey,
+    path: Arc<FarPath>,
+    border: Arc<OnceLock<Border>>,
+}
 
 /// The way to one life of a peer. Clones are the same route; usable from any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct UcxRoute {
+    handle: Arc<Handle>,
     path: Arc<FarPath>,
+    mode: UcxMode,
+    border: Arc<OnceLock<Border>>,
+}
+
+/// An end, as others have it: closed with the last of these.
+#[derive(Debug)]
+struct Handle {
+    number: EndNo,
+    mailbox: Arc<Mailbox>,
 }
 
 /// Pages of one chunk (or an aux row) for one claim.
@@ -57,71 +118,161 @@ impl Ucx {
     ///
     /// # Errors
     /// [`UcxError`]: what is missing, and what to do.
-    pub fn start(_options: &UcxOptions, _stats: &Arc<Stats>) -> Result<Ucx, UcxError> {
-        Err(UcxError::Library("not there yet".into()))
+    pub fn start(options: &UcxOptions, _stats: &Arc<Stats>) -> Result<Ucx, UcxError> {
+        let mailbox = Mailbox::new().map_err(|error| UcxError::Call {
+            call: "eventfd",
+            status: error.to_string(),
+            advice: "; look at `ulimit -n`",
+        })?;
+        let mailbox = Arc::new(mailbox);
+        let facts = thread::start(options, &mailbox)?;
+        Ok(Ucx(Arc::new(Shared {
+            mailbox,
+            facts,
+            keys: Mutex::default(),
+        })))
     }
 
     /// The version of the library.
     pub fn version(&self) -> (u32, u32, u32) {
-        (0, 0, 0)
+        let version = self.0.facts.version;
+        (version.major, version.minor, version.release)
     }
 
     /// Whether one of its transports is RDMA.
     pub fn has_rdma(&self) -> bool {
-        false
+        self.0.facts.rdma
     }
 
     /// A worker for one session.
     pub(crate) async fn end(&self) -> Result<UcxEnd, UcxError> {
-        Err(UcxError::Ended(String::new()))
+        let born: Born = self.ask(Command::End).await?;
+        Ok(UcxEnd {
+            handle: Handle {
+                number: born.number,
+                mailbox: Arc::clone(&self.0.mailbox),
+            },
+            address: born.address,
+            probe: born.probe,
+            path: born.path,
+            border: born.border,
+        })
     }
 
     /// Registers a pool, which stays registered, and with it its memory, for as long as the process runs. The same
     /// pool is registered once.
-    pub(crate) async fn register(&self, _pool: &Pool) -> Result<FarKey, UcxError> {
-        Err(UcxError::Ended(String::new()))
+    pub(crate) async fn register(&self, pool: &Pool) -> Result<FarKey, UcxError> {
+        if let Some(key) = self.key_of(pool) {
+            return Ok(key);
+        }
+        let mine = pool.clone();
+        let key = self.ask(|reply| Command::Register(mine, reply)).await?;
+        let mut keys = self.0.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody else may have asked at the same time; both keys are good, and one is told.
+        if let Some((_, key)) = keys.iter().find(|(known, _)| known.same_pool(pool)) {
+            return Ok(key.clone());
+        }
+        keys.push((pool.clone(), key.clone()));
+        Ok(key)
+    }
+
+    /// How a pool is written, if it was registered.
+    pub(crate) fn key_of(&self, pool: &Pool) -> Option<FarKey> {
+        let keys = self.0.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = keys.iter().find(|(known, _)| known.same_pool(pool));
+        known.map(|(_, key)| key.clone())
+    }
+
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(mailbox::Reply<T>) -> Command,
+    ) -> Result<T, UcxError> {
+        ask(&self.0.mailbox, command).await
     }
 }
 
-impl Ucx {
-    /// How a pool is written, if it was registered.
-    pub(crate) fn key_of(&self, _pool: &Pool) -> Option<FarKey> {
-        None
+/// Asks the thread, and waits for its answer.
+async fn ask<T>(
+    mailbox: &Mailbox,
+    command: impl FnOnce(mailbox::Reply<T>) -> Command,
+) -> Result<T, UcxError> {
+    let (reply, answer) = oneshot::channel();
+    mailbox.put(command(reply)).map_err(|not| not.why)?;
+    answer.await.unwrap_or_else(|_| Err(UcxError::Ended(String::new())))
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // A thread that has ended needs none.
+        let _ = self.mailbox.put(Command::Quit);
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let _ = self.mailbox.put(Command::Close(self.number));
     }
 }
 
 impl UcxEnd {
     /// Where it is.
     pub(crate) fn address(&self) -> &[u8] {
-        &[]
+        &self.address
     }
 
     /// A word of this side that the peer may write.
     pub(crate) fn probe(&self) -> FarKey {
-        FarKey {
-            base: 0,
-            key: Vec::new(),
-        }
+        self.probe.clone()
     }
 
-    /// Connects to the peer's worker, and writes its probe, within [`UcxOptions::wire_up`].
+    /// Connects to the peer's worker, and finds out whether bytes come there (and from there, in
+    /// [`UcxMode::Messages`]), within [`UcxOptions::wire_up`]. Dropped before it is done, it is closed.
     pub(crate) async fn connect(
         self,
-        _theirs: &UcxOffer,
-        _mode: UcxMode,
+        theirs: &UcxOffer,
+        mode: UcxMode,
     ) -> Result<UcxRoute, UcxError> {
-        Err(UcxError::Ended(String::new()))
+        let (number, theirs) = (self.handle.number, Box::new(theirs.clone()));
+        let mailbox = &self.handle.mailbox;
+        ask(mailbox, |reply| {
+            Command::Connect(number, theirs, mode, reply)
+        })
+        .await?;
+        Ok(UcxRoute {
+            handle: Arc::new(self.handle),
+            path: self.path,
+            mode,
+            border: self.border,
+        })
     }
 }
 
 impl UcxRoute {
     /// Whether this node's own gates are before its pages: bytes come in messages.
     pub(crate) fn gated_here(&self) -> bool {
-        false
+        self.mode == UcxMode::Messages
     }
 
     /// A session begins over it: from now on there may be jobs and claims.
-    pub(crate) fn begin(&self, _peer: PeerRef, _node: &Arc<NodeShared>, _meter: &Arc<Meter>) {}
+    pub(crate) fn begin(&self, peer: PeerRef, node: &Arc<NodeShared>, meter: &Arc<Meter>) {
+        self.guard(peer, &node.gates, &node.stats, meter);
+    }
+
+    /// What comes from the peer goes through these gates. The first call counts.
+    fn guard(
+        &self,
+        peer: PeerRef,
+        gates: &Arc<GateTable>,
+        stats: &Arc<Stats>,
+        meter: &Arc<Meter>,
+    ) {
+        self.border.get_or_init(|| Border {
+            peer,
+            gates: Arc::clone(gates),
+            stats: Arc::clone(stats),
+            meter: Arc::clone(meter),
+        });
+    }
 
     /// What its gates hear of it.
     pub(crate) fn path(&self) -> &Arc<FarPath> {
@@ -130,14 +281,41 @@ impl UcxRoute {
 
     /// Hands a job over. One that finds no place says so by its ticket.
     pub(crate) fn post(&self, job: UcxJob) {
-        drop(job);
+        let posted = self.handle.put(|number| Command::Post(number, Box::new(job)));
+        if let Err(NotTaken { command, why }) = posted
+            && let Command::Post(_, mut job) = command
+        {
+            job.ticket.errored(why.to_string());
+        }
     }
 
     /// Jobs of this life were cancelled.
-    pub(crate) fn cancel(&self, _life: LifeId) {}
+    pub(crate) fn cancel(&self, life: LifeId) {
+        // A thread that has ended posts nothing.
+        let _ = self.handle.put(|number| Command::Cancel(number, life));
+    }
 
     /// The session is over: jobs are handed back, and the path is destroyed.
-    pub(crate) fn close(&self) {}
+    pub(crate) fn close(&self) {
+        let _ = self.handle.put(Command::Close);
+    }
+}
+
+/// Endpoints of a route. Two let what small rooms send pass what large ones do.
+const ENDPOINTS: usize = 2;
+
+/// By which endpoint a class goes.
+fn endpoint_of(class: Class) -> usize {
+    match class {
+        Class::Interactive => 0,
+        Class::Bulk => ENDPOINTS - 1,
+    }
+}
+
+impl Handle {
+    fn put(&self, command: impl FnOnce(EndNo) -> Command) -> Result<(), NotTaken> {
+        self.mailbox.put(command(self.number))
+    }
 }
 
 impl UcxJob {

@@ -1,0 +1,350 @@
+//! The one thread that calls UCX.
+//!
+//! ```text
+//!   ┌─▶ commands ─▶ ends with something to do: progress, step ─▶ anything happened? ── yes ──┐
+//!   │                                                             │ no, for `spin`           │
+//!   │    woken by a worker, the doorbell, a deadline ◀── sleep ◀── arm each of them          │
+//!   └────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Rules:
+//! - An end that has nothing to do is armed: it costs nothing until its descriptor tells of something, or
+//!   a command names it.
+//! - Before it sleeps, every end that was progressed has had its step after the last progress, and then was
+//!   armed: what came between the two makes arming say so.
+//! - If this thread panics, all it has is leaked: tickets do not come back, since nobody knows what is under
+//!   way, and handles say that it has ended.
+
+use super::context::{Context, Setting};
+use super::error::UcxError;
+use super::events::Events;
+use super::fence::Verdict;
+use super::mailbox::{Command, EndNo, Mailbox};
+use super::options::{OneSided, UcxOptions};
+use super::route::{Common, Route};
+use super::transports::{has_rdma, transports};
+use kvroom_ucx_sys::{Ucx as Library, Version};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::{CStr, CString};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+/// What is known of the library and its context.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) version: Version,
+    pub(super) rdma: bool,
+}
+
+/// The doorbell's number among the descriptors; ends count from 1.
+const BELL: EndNo = 0;
+
+/// Turns between two looks at descriptors while nobody sleeps.
+const LOOK_EVERY: u32 = 16;
+
+/// See the module.
+pub(super) struct Thread {
+    mailbox: Arc<Mailbox>,
+    common: Rc<Common>,
+    routes: BTreeMap<EndNo, Route>,
+    /// Those that are not armed.
+    hot: BTreeSet<EndNo>,
+    next: EndNo,
+    quit: bool,
+    commands: VecDeque<Command>,
+    woken: Vec<EndNo>,
+}
+
+/// Starts the thread, and waits until it has a context.
+pub(super) fn start(options: &UcxOptions, mailbox: &Arc<Mailbox>) -> Result<Facts, UcxError> {
+    let library = Library::open(options.library.as_deref());
+    let library = library.map_err(|error| UcxError::Library(error.to_string()))?;
+    let settings = settings(options)?;
+    let (ready, started) = channel();
+    let (options, inbox) = (options.clone(), Arc::clone(mailbox));
+    let body = move || run(library, &settings, options, inbox, &ready);
+    let thread = std::thread::Builder::new().name("kvroom-ucx".into()).spawn(body);
+    if let Err(error) = thread {
+        return Err(UcxError::Ended(format!(" before it began: {error}")));
+    }
+    // Without an answer it panicked.
+    started.recv().unwrap_or_else(|_| Err(UcxError::Ended(PANICKED.into())))
+}
+
+const PANICKED: &str = ": it panicked, which is a bug of kvroom";
+
+/// What UCX is told instead of its environment's settings.
+fn settings(options: &UcxOptions) -> Result<Vec<Setting>, UcxError> {
+    let mut settings = vec![
+        // Without it there are no errors from peers on this host, and so no endpoints.
+        (c"MM_ERROR_HANDLING", c"y".to_owned()),
+        (c"KEEPALIVE_INTERVAL", c"1s".to_owned()),
+    ];
+    let text = |name: &str, value: &str| {
+        CString::new(value).map_err(|_| UcxError::Library(format!("{name} has a zero byte")))
+    };
+    if let Some(transports) = &options.transports {
+        settings.push((c"TLS", text("ucx.transports", transports)?));
+    }
+    if let Some(devices) = &options.devices {
+        settings.push((c"NET_DEVICES", text("ucx.devices", devices)?));
+    }
+    Ok(settings)
+}
+
+/// What is used if nobody says what. With RDMA nothing else, so that what its end proves is known; without,
+/// nothing by which a peer could write without this process's help.
+const WITH_RDMA: &CStr = c"rc,dc,ud";
+const WITHOUT: &CStr = c"^cma,knem,xpmem";
+
+/// A context, and its transports.
+fn choose(
+    library: &Arc<Library>,
+    settings: &[Setting],
+    said: bool,
+) -> Result<(Context, Vec<String>), UcxError> {
+    let with = |transports: Option<&CStr>| {
+        let mut settings = settings.to_vec();
+        settings.extend(transports.map(|names| (c"TLS", names.to_owned())));
+        let context = Context::new(Arc::clone(library), &settings)?;
+        let found = transports_of(&context);
+        Ok((context, found))
+    };
+    if said {
+        return with(None);
+    }
+    let (context, found) = with(Some(WITHOUT))?;
+    if !has_rdma(&found) {
+        return Ok((context, found));
+    }
+    context.discard();
+    with(Some(WITH_RDMA))
+}
+
+fn transports_of(context: &Context) -> Vec<String> {
+    transports(&context.describe())
+}
+
+fn run(
+    library: Arc<Library>,
+    settings: &[Setting],
+    options: UcxOptions,
+    mailbox: Arc<Mailbox>,
+    ready: &Sender<Result<Facts, UcxError>>,
+) {
+    let inbox = Arc::clone(&mailbox);
+    let body = || match Thread::new(library, settings, options, inbox) {
+        Err(error) => {
+            let _ = ready.send(Err(error));
+        }
+        Ok((thread, facts)) => {
+            let _ = ready.send(Ok(facts));
+            // Leaked if it panics; see the rules.
+            let thread = Box::leak(Box::new(thread));
+            thread.serve();
+        }
+    };
+    let ended = catch_unwind(AssertUnwindSafe(body));
+    if ended.is_err() {
+        tracing::error!("the thread of UCX panicked: what it was at work on stays held");
+    }
+    mailbox.close(if ended.is_err() { PANICKED } else { "" });
+}
+
+impl Thread {
+    fn new(
+        library: Arc<Library>,
+        settings: &[Setting],
+        options: UcxOptions,
+        mailbox: Arc<Mailbox>,
+    ) -> Result<(Thread, Facts), UcxError> {
+        let version = library.version();
+        let (mut context, found) = choose(&library, settings, options.transports.is_some())?;
+        context.offer_probe()?;
+        let context = Rc::new(context);
+        let rdma = has_rdma(&found);
+        let verdict = Verdict::of(&found);
+        let puts = rdma || options.one_sided == OneSided::Always;
+        if puts && (verdict.writes.is_none() || verdict.reads.is_none()) {
+            tracing::warn!(
+                why = verdict.why,
+                transports = found.join(","),
+                "with these transports the pages of a peer that does not answer stay held; name others in \
+                 ucx.transports"
+            );
+        }
+        let events = Events::new().and_then(|events| {
+            events.add(mailbox.bell(), BELL)?;
+            Ok(events)
+        });
+        let events = events.map_err(|error| UcxError::Call {
+            call: "epoll",
+            status: error.to_string(),
+            advice: "; look at `ulimit -n`",
+        })?;
+        let common = Common {
+            context,
+            events,
+            options,
+            verdict,
+            left: Cell::new(0),
+        };
+        let thread = Thread {
+            mailbox,
+            common: Rc::new(common),
+            routes: BTreeMap::new(),
+            hot: BTreeSet::new(),
+            next: BELL,
+            quit: false,
+            commands: VecDeque::new(),
+            woken: Vec::new(),
+        };
+        Ok((thread, Facts { version, rdma }))
+    }
+
+    fn serve(&mut self) {
+        let spin = self.common.options.spin;
+        let (mut busy, mut turn) = (Instant::now(), 0_u32);
+        while !self.is_over() {
+            let mut worked = self.commands();
+            let now = Instant::now();
+            worked |= self.step(now);
+            turn = turn.wrapping_add(1);
+            if worked {
+                busy = now;
+            }
+            if worked || now.duration_since(busy) < spin {
+                if turn.is_multiple_of(LOOK_EVERY) {
+                    self.look(Some(Duration::ZERO));
+                }
+                continue;
+            }
+            self.sleep();
+            busy = Instant::now();
+        }
+    }
+
+    /// Whether nobody can ask for anything, and nothing is left that would end by itself.
+    fn is_over(&self) -> bool {
+        self.quit && self.routes.values().all(Route::is_retired)
+    }
+
+    fn commands(&mut self) -> bool {
+        let mut commands = std::mem::take(&mut self.commands);
+        self.mailbox.take(&mut commands);
+        let any = !commands.is_empty();
+        let now = Instant::now();
+        while let Some(command) = commands.pop_front() {
+            self.command(command, now);
+        }
+        self.commands = commands;
+        any
+    }
+
+    fn command(&mut self, command: Command, now: Instant) {
+        match command {
+            Command::End(reply) => {
+                let born = self.end();
+                let number = born.as_ref().ok().map(|born| born.number);
+                if reply.send(born).is_err()
+                    && let Some(number) = number
+                {
+                    self.at(number, |route| route.close(now));
+                }
+            }
+            Command::Register(pool, reply) => {
+                let _ = reply.send(self.common.context.register(pool));
+            }
+            Command::Connect(number, theirs, mode, reply) => {
+                self.at(number, |route| route.connect(&theirs, mode, reply, now));
+            }
+            Command::Post(number, job) => {
+                // Without a route it is dropped: its ticket says that it never went anywhere.
+                self.at(number, |route| route.post(*job));
+            }
+            Command::Cancel(number, life) => self.at(number, |route| route.cancel(life)),
+            Command::Close(number) => self.at(number, |route| route.close(now)),
+            Command::Quit => self.quit = true,
+            #[cfg(test)]
+            Command::Test(poke) => poke(self),
+        }
+    }
+
+    /// Does something to an end, which then has a turn.
+    pub(super) fn at(&mut self, number: EndNo, does: impl FnOnce(&mut Route)) {
+        if let Some(route) = self.routes.get_mut(&number) {
+            does(route);
+            self.hot.insert(number);
+        }
+    }
+
+    fn end(&mut self) -> Result<super::mailbox::Born, UcxError> {
+        let retired = self.routes.values().filter(|r| r.is_retired()).count();
+        let kept = retired + self.common.left.get();
+        if kept > 0 && kept >= self.common.options.retired {
+            return Err(UcxError::Limit {
+                what: "the connections of so many peers are kept, since they cannot be ended safely",
+                limit: "ucx.retired",
+                value: self.common.options.retired,
+            });
+        }
+        let number = self.next + 1;
+        let (route, born) = Route::new(number, &self.common)?;
+        self.next = number;
+        self.routes.insert(number, route);
+        self.hot.insert(number);
+        Ok(born)
+    }
+
+    fn step(&mut self, now: Instant) -> bool {
+        let mut worked = false;
+        let routes = &mut self.routes;
+        self.hot.retain(|number| {
+            let Some(route) = routes.get_mut(number) else {
+                return false;
+            };
+            worked |= route.step(now);
+            let gone = route.is_gone();
+            if gone {
+                routes.remove(number);
+            }
+            !gone
+        });
+        worked
+    }
+
+    /// Adds those that have something to do to the hot ones.
+    fn look(&mut self, within: Option<Duration>) {
+        self.woken.clear();
+        self.common.events.wait(within, &mut self.woken);
+        for number in self.woken.drain(..) {
+            if number == BELL {
+                self.mailbox.silence();
+            } else {
+                self.hot.insert(number);
+            }
+        }
+    }
+
+    /// Sleeps until something comes, or something is due.
+    fn sleep(&mut self) {
+        let routes = &self.routes;
+        self.hot
+            .retain(|number| routes.get(number).is_some_and(|route| !route.arm()));
+        if !self.hot.is_empty() || !self.mailbox.sleep() {
+            return;
+        }
+        let due = self.routes.iter().filter_map(|(n, r)| Some((r.due()?, *n)));
+        let due: Vec<(Instant, EndNo)> = due.collect();
+        let first = due.iter().map(|(at, _)| *at).min();
+        let within = first.map(|at| at.saturating_duration_since(Instant::now()));
+        self.look(within);
+        let now = Instant::now();
+        let due = due.into_iter().filter(|(at, _)| *at <= now);
+        self.hot.extend(due.map(|(_, number)| number));
+    }
+}
