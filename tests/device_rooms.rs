@@ -471,20 +471,25 @@ async fn an_event_for_pages_of_the_host_is_refused() {
 #[tokio::test]
 async fn no_byte_changes_after_an_aborted_room_has_given_its_pages_back() {
     let ways = [
-        (Over::Local, At::Device(0), At::Device(1)),
-        (Over::Local, At::Device(0), At::Host),
-        (Over::Local, At::Device(0), At::Device(0)),
-        (Over::Tcp, At::Device(0), At::Device(1)),
-        (Over::Tcp, At::Host, At::Device(1)),
+        (Over::Local, At::Device(0), At::Device(1), false),
+        (Over::Local, At::Device(0), At::Host, false),
+        (Over::Local, At::Device(0), At::Device(0), false),
+        (Over::Tcp, At::Device(0), At::Device(1), false),
+        (Over::Tcp, At::Host, At::Device(1), false),
+        (Over::Tcp, At::Device(0), At::Device(1), true),
     ];
-    for (seed, (over, from, to)) in (1..).zip(ways) {
+    for (seed, (over, from, to, straight)) in (1..).zip(ways) {
         let config = Config {
             seed,
             delay: Duration::from_micros(300),
             straggler: 5,
             ..with(2)
         };
-        let devices = Devices::new(config, &small());
+        let options = DeviceOptions {
+            between_processes: straight,
+            ..small()
+        };
+        let devices = Devices::new(config, &options);
         let layout = || kv(26, 48 << 10);
         let pair = Pair::over(over, &devices, (from, layout()), (to, layout())).await;
         for id in 1..30u64 {
@@ -520,5 +525,6 @@ async fn no_byte_changes_after_an_aborted_room_has_given_its_pages_back() {
         }
         pair.moves(77, true).await;
         pair.end().await;
+        assert_eq!(devices.all[1].stats().taken > 0, straight);
     }
 }

@@ -53,6 +53,9 @@ impl Capabilities {
     pub const QUIESCENCE: Capabilities = Capabilities(1);
     /// It can sum what it wrote into `Complete`.
     pub const CHECKSUM: Capabilities = Capabilities(1 << 1);
+    /// It knows frames that say where on a device their bytes are, and how to ask for them. Nobody is asked
+    /// who does not.
+    pub const HANDED: Capabilities = Capabilities(1 << 2);
     /// Of this connection: nobody has asked for it, the node makes it to keep a session that it had.
     pub const BY_ITSELF: Capabilities = Capabilities(1 << 31);
 
@@ -226,6 +229,15 @@ pub fn share_memory(mine: &Offer, theirs: &Offer) -> bool {
     };
     let all = SharedPools::All;
     mine.boot == theirs.boot && (mine.shared == all || theirs.shared == all)
+}
+
+/// Whether two nodes are on one host, as far as both say.
+#[must_use]
+pub fn same_host(mine: &Offer, theirs: &Offer) -> bool {
+    let (Some(mine), Some(theirs)) = (&mine.host, &theirs.host) else {
+        return false;
+    };
+    mine.boot == theirs.boot
 }
 
 /// What the two greetings agree on.
