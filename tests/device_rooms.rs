@@ -72,12 +72,17 @@ async fn worked_and_are_empty(devices: Devices) {
 async fn a_pipeline_keeps_both_devices_at_work_at_once() {
     for over in [Over::Local, Over::Tcp] {
         let config = Config {
-            rate: 16 << 20,
+            rate: 4 << 20,
             timeline: 4096,
             peers: false,
             ..with(2)
         };
-        let devices = Devices::new(config, &small());
+        // One peer has half of the slots: with two, both ends would take turns.
+        let options = DeviceOptions {
+            slots: 8,
+            ..small()
+        };
+        let devices = Devices::new(config, &options);
         let layout = || kv(26, 48 << 10);
         let ends = ((At::Device(0), layout()), (At::Device(1), layout()));
         let pair = Pair::over(over, &devices, ends.0, ends.1).await;
@@ -106,7 +111,7 @@ async fn a_pipeline_keeps_both_devices_at_work_at_once() {
         let (all, least) = (first.len(), first.len() / 4);
         assert!(
             both > least,
-            "{both} of {all} beside work of the other device"
+            "{over:?}: {both} of {all} beside work of the other device"
         );
         is_stamped(&within(room.released()).await.leases[0], 1, 0);
         drop(sender);
