@@ -72,12 +72,17 @@ async fn worked_and_are_empty(devices: Devices) {
 async fn a_pipeline_keeps_both_devices_at_work_at_once() {
     for over in [Over::Local, Over::Tcp] {
         let config = Config {
-            rate: 16 << 20,
+            rate: 4 << 20,
             timeline: 4096,
             peers: false,
             ..with(2)
         };
-        let devices = Devices::new(config, &small());
+        // One peer has half of the slots: with two, both ends would take turns.
+        let options = DeviceOptions {
+            slots: 8,
+            ..small()
+        };
+        let devices = Devices::new(config, &options);
         let layout = || kv(26, 48 << 10);
         let ends = ((At::Device(0), layout()), (At::Device(1), layout()));
         let pair = Pair::over(over, &devices, ends.0, ends.1).await;
@@ -106,7 +111,7 @@ async fn a_pipeline_keeps_both_devices_at_work_at_once() {
         let (all, least) = (first.len(), first.len() / 4);
         assert!(
             both > least,
-            "{both} of {all} beside work of the other device"
+            "{over:?}: {both} of {all} beside work of the other device"
         );
         is_stamped(&within(room.released()).await.leases[0], 1, 0);
         drop(sender);
@@ -471,20 +476,25 @@ async fn an_event_for_pages_of_the_host_is_refused() {
 #[tokio::test]
 async fn no_byte_changes_after_an_aborted_room_has_given_its_pages_back() {
     let ways = [
-        (Over::Local, At::Device(0), At::Device(1)),
-        (Over::Local, At::Device(0), At::Host),
-        (Over::Local, At::Device(0), At::Device(0)),
-        (Over::Tcp, At::Device(0), At::Device(1)),
-        (Over::Tcp, At::Host, At::Device(1)),
+        (Over::Local, At::Device(0), At::Device(1), false),
+        (Over::Local, At::Device(0), At::Host, false),
+        (Over::Local, At::Device(0), At::Device(0), false),
+        (Over::Tcp, At::Device(0), At::Device(1), false),
+        (Over::Tcp, At::Host, At::Device(1), false),
+        (Over::Tcp, At::Device(0), At::Device(1), true),
     ];
-    for (seed, (over, from, to)) in (1..).zip(ways) {
+    for (seed, (over, from, to, straight)) in (1..).zip(ways) {
         let config = Config {
             seed,
             delay: Duration::from_micros(300),
             straggler: 5,
             ..with(2)
         };
-        let devices = Devices::new(config, &small());
+        let options = DeviceOptions {
+            between_processes: straight,
+            ..small()
+        };
+        let devices = Devices::new(config, &options);
         let layout = || kv(26, 48 << 10);
         let pair = Pair::over(over, &devices, (from, layout()), (to, layout())).await;
         for id in 1..30u64 {
@@ -520,5 +530,6 @@ async fn no_byte_changes_after_an_aborted_room_has_given_its_pages_back() {
         }
         pair.moves(77, true).await;
         pair.end().await;
+        assert_eq!(devices.all[1].stats().taken > 0, straight);
     }
 }

@@ -12,6 +12,7 @@ const PURE: &[&str] = &[
     "copy/schedule",
     "copy/schedule.rs",
     "fabric/tcp/frame.rs",
+    "fabric/tcp/frame/note.rs",
     "ids.rs",
     "limits.rs",
     "peer/auth.rs",

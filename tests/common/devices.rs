@@ -65,6 +65,8 @@ pub(crate) fn small() -> DeviceOptions {
     DeviceOptions {
         slots: 4,
         slot_bytes: 64 << 10,
+        // By pinned memory and a socket, as between hosts; `device_straight` is for the other way.
+        between_processes: false,
         ..DeviceOptions::default()
     }
 }

@@ -143,6 +143,7 @@ fn device() -> Device {
         slots: 4,
         slot_bytes: 256 << 10,
         streams: 1,
+        between_processes: false,
         ..DeviceOptions::default()
     };
     Device::start(context, options).unwrap()

@@ -120,7 +120,9 @@ fn a_target_notices_a_decoder_that_is_wrong() {
 /// What the real encoders give.
 mod kept {
     use super::*;
-    use crate::fabric::tcp::frame::{Ack, Data, Fate, Header, Trailer};
+    use crate::fabric::tcp::frame::{
+        Ack, Answer, Ask, Data, Fate, Header, Note, Reference, RingName, Trailer,
+    };
     use crate::fabric::tcp::fuzzing::step as stream_step;
     use crate::peer::auth::ClusterKey;
     use crate::peer::fuzzing::step as handshake_step;
@@ -476,7 +478,33 @@ mod kept {
             length: 400,
             crc: true,
             sliced: false,
+            handed: false,
         }
+    }
+
+    fn handed() -> Data {
+        Data {
+            crc: false,
+            handed: true,
+            position: 0,
+            ..frame()
+        }
+    }
+
+    fn notes() -> [Note; 2] {
+        let (pool, ring) = ("kv".to_owned(), 3);
+        let ask = Ask {
+            ring: RingName {
+                number: ring,
+                kind: 1,
+                uuid: [9; 16],
+                bytes: 1 << 20,
+                handle: [7; 64],
+            },
+            pool: pool.clone(),
+        };
+        let no = Some("it is not on a device".into());
+        [Note::Ask(ask), Note::Answer(Answer { ring, pool, no })]
     }
 
     pub(super) fn data_frame() -> Seeds {
@@ -518,6 +546,12 @@ mod kept {
                 [&[1][..], &frame().encode(), &outside, &end].concat(),
             ),
             ("ack", [&[0][..], &ack.encode(), &end].concat()),
+            ("ask", [&[0][..], &notes()[0].encode(), &end].concat()),
+            ("answer", [&[0][..], &notes()[1].encode(), &end].concat()),
+            (
+                "handed",
+                [&[1][..], &handed().encode(), &claim, &end].concat(),
+            ),
             ("alive", [&[0][..], &Header::alive(), &end].concat()),
         ])
     }
@@ -534,6 +568,29 @@ mod kept {
         let last = [stream_step::SLICES, 1, 1, 1, 1, 0, 7, 2];
         let start = [1, 0];
         let header = [&[1, 64][..], &frame().encode(), &[stream_step::ALIVE, 9]].concat();
+        // Notes, and a handed frame of a claim that has ended, whose reference leads nowhere.
+        let raw = |bytes: &[u8]| {
+            let pieces = bytes.chunks(200).flat_map(|piece| {
+                [&[stream_step::RAW, piece.len() as u8][..], piece, &[7]].concat()
+            });
+            pieces.collect::<Vec<u8>>()
+        };
+        let reference = Reference { ring: 3, offset: 0 };
+        let gone = Data {
+            claim: ClaimNo(5),
+            ..handed()
+        };
+        let valid = Trailer {
+            valid: true,
+            crc: 0,
+        };
+        let gone = [
+            &gone.encode()[..],
+            &reference.encode(1),
+            &valid.encode(1),
+            &handed().encode(),
+        ];
+        let notes = notes().map(|note| raw(&note.encode())).concat();
         named([
             ("whole", [&start[..], &whole, &summed, &void].concat()),
             (
@@ -541,6 +598,10 @@ mod kept {
                 [&start[..], &whole, &close, &late, &summed].concat(),
             ),
             ("ahead", header),
+            (
+                "handed",
+                [&start[..], &notes, &raw(&gone.concat())].concat(),
+            ),
             ("slices", [&start[..], &slices, &whole, &last].concat()),
             (
                 "header",

@@ -54,7 +54,10 @@ impl Capabilities {
     /// It can sum what it wrote into `Complete`.
     pub const CHECKSUM: Capabilities = Capabilities(1 << 1);
     /// It has UCX, and may use it with this peer.
-    pub const UCX: Capabilities = Capabilities(1 << 2);
+    pub const UCX: Capabilities = Capabilities(1 << 3);
+    /// It knows frames that say where on a device their bytes are, and how to ask for them. Nobody is asked
+    /// who does not.
+    pub const HANDED: Capabilities = Capabilities(1 << 2);
     /// Of this connection: nobody has asked for it, the node makes it to keep a session that it had.
     pub const BY_ITSELF: Capabilities = Capabilities(1 << 31);
 
@@ -323,6 +326,15 @@ pub fn use_ucx(mine: &Offer, theirs: &Offer) -> UcxVerdict {
 #[must_use]
 pub fn ucx_mixes(a: (u32, u32, u32), b: (u32, u32, u32)) -> bool {
     (a.0, a.1) == (b.0, b.1)
+}
+
+/// Whether two nodes are on one host, as far as both say.
+#[must_use]
+pub fn same_host(mine: &Offer, theirs: &Offer) -> bool {
+    let (Some(mine), Some(theirs)) = (&mine.host, &theirs.host) else {
+        return false;
+    };
+    mine.boot == theirs.boot
 }
 
 /// What the two greetings agree on.

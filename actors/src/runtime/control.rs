@@ -232,7 +232,9 @@ impl State {
     pub(crate) fn hello(&self, role: &Role) -> Result<Hello, getrandom::Error> {
         let mut nonce = [0; 32];
         getrandom::fill(&mut nonce)?;
-        let mut capabilities = Capabilities::QUIESCENCE.and(Capabilities::CHECKSUM);
+        let mut capabilities = Capabilities::QUIESCENCE
+            .and(Capabilities::CHECKSUM)
+            .and(Capabilities::HANDED);
         // Not within the process: there its own copies are the shortest way.
         capabilities = capabilities.and(wired::capability(&self.node));
         if let Role::Dialer {
@@ -274,11 +276,13 @@ impl State {
         added.chain(retired).collect()
     }
 
-    /// Makes the route of a session, on whatever thread it is called.
+    /// Makes the route of a session, on whatever thread it is called; with why nothing of a device can be
+    /// handed to this peer.
     pub(crate) fn route_maker(
         &self,
         info: &PeerInfo,
         session: SessionId,
+        near: Result<(), String>,
     ) -> Box<dyn FnOnce() -> TcpRoute + Send> {
         let (peer, name, node) = (info.peer, info.name.clone(), Arc::clone(&self.node));
         let home = self.shards[peer.0 as usize % self.shards.len()].1.clone();
@@ -290,7 +294,7 @@ impl State {
             });
             // What comes for pages on a device goes there by its own lane.
             let sink = Some(Arc::new(DeviceSink) as _);
-            TcpRoute::start_with(peer, &name, &node, &home, &lanes, tell, sink)
+            TcpRoute::start_with(peer, &name, &node, &home, &lanes, tell, (sink, near))
         })
     }
 

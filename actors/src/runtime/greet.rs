@@ -16,8 +16,9 @@ use super::control::{PeerInfo, Shared};
 use super::hub::Door;
 use super::link::{self, Linked, MOST_FDS, Ours, RemotePools};
 use super::peers::Data;
-use super::shared::NamedPool;
+use super::shared::{NamedPool, NodeShared, Pools};
 use super::wired;
+use crate::copy::device_lane::Device;
 use crate::copy::schedule::Class;
 use crate::fabric::PeerRoute;
 use crate::fabric::shm::ShmRoute;
@@ -31,7 +32,8 @@ use crate::peer::actor::{
 };
 use crate::peer::handshake::{Handshake, HandshakeError, Step};
 use crate::peer::hello::{
-    Accepted, Capabilities, Hello, Link, Offer, RefusalCode, SessionId, Start, share_memory,
+    Accepted, Capabilities, Hello, Link, Offer, RefusalCode, SessionId, Start, same_host,
+    share_memory,
 };
 use crate::peer::pipe::PipeEnd;
 use crate::peer::transport::{Connection, RingConnection};
@@ -383,13 +385,17 @@ pub(crate) async fn greet(
                     let both = (&ours.offer, &*offer);
                     linked = share(state, &mut conn, &mut got, both, &accepted, decider).await?;
                     got.not_beyond = linked.is_some();
-                } else if let (Some(ours), Some(theirs)) = (&mine, &offer.host)
-                    && ours
-                        .offer
-                        .host
-                        .as_ref()
-                        .is_some_and(|h| h.boot == theirs.boot)
+                } else if let Some(ours) = &mine
+                    && same_host(&ours.offer, &offer)
                 {
+                    // What is on devices goes straight from process to process only if the kernel says who
+                    // is at the other end.
+                    if accepted.capabilities.has(Capabilities::HANDED)
+                        && hands_over(&state.borrow().pools.borrow())
+                        && let Some(socket) = nearer(&role, &conn, &offer)
+                    {
+                        return Ok(Greeted::Nearer(socket));
+                    }
                     tracing::info!(
                         node = state.borrow().node.name,
                         peer = ours.theirs.node,
@@ -412,6 +418,31 @@ pub(crate) async fn greet(
             Step::Refused { code, text } => return Err(GreetError::Refused { code, text }),
             Step::Data(data) => break accept_data(state, conn, got.bytes, data).await,
         }
+    }
+}
+
+/// Whether a pool is on a device that hands pages to other processes.
+fn hands_over(pools: &Pools) -> bool {
+    let devices = pools.pools.iter().filter_map(|named| named.pool.device());
+    devices.into_iter().any(Device::is_between_processes)
+}
+
+/// Whether what is on a device can be handed to this peer; why not.
+fn near(
+    node: &NodeShared,
+    conn: &Conn,
+    (mine, theirs): (&Offer, &Offer),
+    accepted: &Accepted,
+) -> Result<(), String> {
+    if !same_host(mine, theirs) {
+        return Err("the two nodes are not known to be on one host".into());
+    }
+    if !accepted.capabilities.has(Capabilities::HANDED) {
+        return Err("the other node does not know of handed frames".into());
+    }
+    match conn {
+        Conn::Socket(stream) => link::may_share(node, stream).map(|_| ()),
+        Conn::Pipe(_) => Err("the other node is in this process".into()),
     }
 }
 
@@ -699,6 +730,8 @@ async fn attach(
     let Some((mine, (offer, accepted))) = agreed else {
         return Err(GreetError::Lost("a greeting without offers".into()));
     };
+    let node = Arc::clone(&state.borrow().node);
+    let near = near(&node, &conn, (&mine.offer, &offer), &accepted);
     let (connection, shm, remote) = conn.detach_with(linked)?;
     let mut go = Vec::new();
     if decider {
@@ -754,7 +787,7 @@ async fn attach(
                         .collect(),
                 }),
                 (Some(route), None) => RouteWish::Shm(route.clone()),
-                (None, None) => RouteWish::Tcp(state.route_maker(&info, accepted.session)),
+                (None, None) => RouteWish::Tcp(state.route_maker(&info, accepted.session, near)),
             },
         };
         let changes = state.pools_since(&mine.offer.pools);

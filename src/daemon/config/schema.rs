@@ -325,6 +325,9 @@ tables! {
         streams: usize = 2, within 1 => 16;
         /// Jobs that wait for each device at most; one more fails its room.
         jobs: usize = 65_536, within 1 => 1 << 20;
+        /// Whether pages go straight between devices of two processes of this host, by CUDA's handles, where both
+        /// sides can. A peer that takes this way can read and write the slots that they go through.
+        between_processes: bool = true;
         /// How long the driver may take to start a device, and to allocate memory or to open memory or an
         /// event. A request that waits longer is answered with 503; a daemon with a pool that does is not
         /// started.

@@ -92,6 +92,7 @@ impl Devices {
                 slot_bytes: settings.slot_bytes.0,
                 streams: settings.streams,
                 jobs: settings.jobs,
+                between_processes: settings.between_processes,
                 ..DeviceOptions::default()
             },
             within: settings.driver_timeout,

@@ -273,6 +273,25 @@ impl Reading {
             Family("device_copied", Some(Unit::Bytes), help),
             each(|d| d.stats.bytes),
         )?;
+        let help = "Pieces between this device and other processes, by whether they were sent or received, and whether they \
+                    went from device to device or by pinned memory and a socket.";
+        let crossed = self.devices.iter().flat_map(|of| {
+            let row = |direction: &'static str, way: &'static str, count| {
+                let labels = [
+                    label("device", of.ordinal),
+                    label("direction", direction),
+                    label("way", way),
+                ];
+                (labels.to_vec(), count)
+            };
+            [
+                row("sent", "straight", of.stats.handed),
+                row("sent", "pinned", of.stats.sent),
+                row("received", "straight", of.stats.taken),
+                row("received", "pinned", of.stats.received),
+            ]
+        });
+        to.counters(Family("device_crossed_pieces", None, help), crossed)?;
         let help = "Pieces that are queued on the device now; an abort waits for them.";
         to.gauges(
             Family("device_queued_pieces", None, help),

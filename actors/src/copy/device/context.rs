@@ -36,6 +36,9 @@ pub struct DeviceStats {
     pub pinned_bytes: u64,
     /// Bytes of other processes' memory that are mapped.
     pub opened_bytes: u64,
+    /// Bytes of device memory, among those that are allocated here, that other processes could open; they are
+    /// never freed.
+    pub exported_bytes: u64,
     /// Operations that are queued and held by somebody.
     pub in_flight: u64,
     /// Operations that were let go of before they were over; what they own waits for [`Context::reap`].
@@ -59,6 +62,7 @@ pub(super) struct Counts {
     pub(super) device_bytes: AtomicU64,
     pub(super) pinned_bytes: AtomicU64,
     pub(super) opened_bytes: AtomicU64,
+    exported_bytes: AtomicU64,
     pub(super) in_flight: AtomicU64,
     pub(super) leaked: AtomicU64,
     pub(super) unfreed: AtomicU64,
@@ -113,6 +117,7 @@ impl Context {
             device_bytes: of(&counts.device_bytes),
             pinned_bytes: of(&counts.pinned_bytes),
             opened_bytes: of(&counts.opened_bytes),
+            exported_bytes: of(&counts.exported_bytes),
             in_flight: of(&counts.in_flight),
             parked: lock(&self.inner.parked).len() as u64,
             leaked: of(&counts.leaked),
@@ -156,6 +161,11 @@ impl Context {
     /// says: most do not open a handle of the process that made it.
     pub fn import(&self, memory: &IpcMemory) -> Result<DeviceMemory> {
         DeviceMemory::import(&self.inner, memory)
+    }
+
+    pub(super) fn count_exported(&self, bytes: u64) {
+        let counts = &self.inner.counts;
+        counts.exported_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// An event that somebody records and others wait for. With `between_processes` it can be

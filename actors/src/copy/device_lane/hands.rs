@@ -3,9 +3,13 @@
 use super::Waker;
 use super::kernels::{Alike, Kernels, table_at, table_bytes};
 use super::net::{Landing, Quota};
+use super::straight::Ring;
 use crate::copy::device::{
-    Context, Copy, DeviceError, Held, InFlight, Queue, QueueError, Ready, Slot, Staging, Stream,
+    Context, Copy, DeviceError, ExportedSlot, Held, InFlight, Queue, QueueError, Ready, Slot,
+    Staging, Stream,
 };
+use crate::fabric::tcp::TcpRoute;
+use crate::fabric::tcp::handed::Hands as HandsOver;
 use crate::memory::{CopyError, Staying, Ticket};
 use kvroom_kernels::plan::Piece;
 use std::cell::Cell;
@@ -27,6 +31,8 @@ pub(super) struct Hands {
     staging: Staging,
     /// For what goes over a network.
     outgoing: Staging,
+    /// For what goes to devices of other processes of the host.
+    ring: Ring,
     streams: Streams,
     kernels: Option<Kernels>,
     /// Streams of devices that pieces of this one go to, by way of a slot.
@@ -56,6 +62,8 @@ pub(super) struct Holds {
     /// The right to read the source.
     pub(super) part: Ticket,
     pub(super) slot: Option<Slot>,
+    /// Where it goes, if that is in the ring, of this number; `slot` has no more than tables then.
+    pub(super) ring: Option<(u32, ExportedSlot)>,
     pub(super) runs: Vec<Piece>,
     pub(super) section: u16,
     pub(super) cursor: Cell<usize>,
@@ -76,8 +84,7 @@ pub(super) enum When {
 impl Hands {
     pub(super) fn new(
         context: Context,
-        staging: Staging,
-        outgoing: Staging,
+        (staging, outgoing, ring): (Staging, Staging, Ring),
         streams: Streams,
         waker: Waker,
     ) -> Self {
@@ -85,6 +92,7 @@ impl Hands {
             context,
             staging,
             outgoing,
+            ring,
             streams,
             kernels: None,
             far: Vec::new(),
@@ -124,6 +132,27 @@ impl Hands {
     /// Whether there is one of those.
     pub(super) fn has_outgoing(&self) -> bool {
         self.outgoing.free() > 0
+    }
+
+    /// One for what is handed to another process of the host.
+    pub(super) fn ring_slot(&self) -> Option<(u32, ExportedSlot)> {
+        self.ring.take()
+    }
+
+    /// Whether there is one of those.
+    pub(super) fn has_ring_slot(&self) -> bool {
+        self.ring.has_slot()
+    }
+
+    /// How bytes for this pool of a peer go.
+    pub(super) fn way_to(&mut self, route: &TcpRoute, pool: &str) -> HandsOver {
+        if !route.is_near() {
+            return HandsOver::No;
+        }
+        match self.ring.name(&self.context) {
+            Some(ring) => route.way(ring, pool),
+            None => HandsOver::No,
+        }
     }
 
     /// Queues the copy of a frame from its slot into its pages.
@@ -255,6 +284,7 @@ fn copy<'q>(
         stay,
         part,
         slot,
+        ring,
         runs,
         section,
         cursor,
@@ -291,7 +321,11 @@ fn copy<'q>(
     let tables = 2 * 4 * runs.len() as u64;
     if let (Some(kernels), Some(alike), Some(slot)) = (kernels, *alike, slot.as_mut()) {
         let all = slot.target(0..table_at(total) + tables)?;
-        let (data, table) = (all.address(), all.address() + table_at(total));
+        let table = all.address() + table_at(total);
+        let data = match ring {
+            Some((_, ring)) => ring.target(0..total)?.address(),
+            None => all.address(),
+        };
         let places = table + 4 * runs.len() as u64;
         let many = (alike, &**runs);
         return match (way, source, target) {
@@ -307,10 +341,11 @@ fn copy<'q>(
     let mut at = 0;
     match way {
         Way::Out => {
-            let all = slot
-                .as_mut()
-                .ok_or_else(|| bug("no slot"))?
-                .target(0..total)?;
+            let all = match (ring, slot) {
+                (Some((_, ring)), _) => ring.target(0..total)?,
+                (None, Some(slot)) => slot.target(0..total)?,
+                (None, None) => return Err(bug("no slot")),
+            };
             for from in from {
                 let to = all.part(at..at + from.bytes())?;
                 at += from.bytes();
@@ -340,8 +375,7 @@ fn land<'q>(landing: &'q mut Landing, q: &mut Queue<'q>) -> Result<(), DeviceErr
     let landing: &'q Landing = landing;
     let (delivery, ranges) = (&landing.delivery, &landing.ranges);
     let total: u64 = ranges.iter().map(|range| range.bytes).sum();
-    let slot = landing.slot.slot().ok_or_else(|| bug("no slot"))?;
-    let all = slot.source(0..total)?;
+    let all = landing.from.source(total)?;
     let mut copies = Vec::with_capacity(ranges.len());
     let mut at = 0;
     for range in ranges {

@@ -3,7 +3,7 @@
 use super::cut::{self, Cut};
 use super::hands::{Hands, Holds, Way as Path, When};
 use super::kernels::table_at;
-use super::net::{Quota, Staged};
+use super::net::{Outgoing, Quota, Staged};
 use super::{Device, Waker};
 use crate::copy::device::{DeviceError, Held, InFlight, Ready};
 use crate::copy::job::{Place, SourceSum};
@@ -97,6 +97,8 @@ pub(super) struct Job {
     no_more: bool,
     /// How many slots its peer has.
     pub(super) share: Option<Arc<AtomicUsize>>,
+    /// Its bytes are handed to the other process, and stay on the device.
+    pub(super) handed: bool,
     pub(super) fate: Rc<Fate>,
 }
 
@@ -209,6 +211,7 @@ impl Job {
             sum: (new.checksum && !new.is_for_network()).then(SourceSum::new),
             no_more: false,
             share: None,
+            handed: false,
             fate: Rc::default(),
             new,
         }
@@ -335,7 +338,18 @@ impl Job {
             None if runs.len() <= RUNS => hands.alike(&runs, path != Path::Out),
             _ => None,
         };
+        let ring = match (&part, self.handed) {
+            (Some(_), true) => Some(hands.ring_slot().ok_or_else(no_slot)?),
+            _ => None,
+        };
+        // The tables of a kernel are written by the CPU; without a place for them copies do.
+        let tables = match (&ring, alike) {
+            (Some(_), Some(_)) => hands.outgoing_slot(),
+            _ => None,
+        };
+        let alike = alike.filter(|_| ring.is_none() || tables.is_some());
         let mut slot = match path {
+            _ if ring.is_some() => tables,
             Path::Direct if across.is_none() && alike.is_none() => None,
             _ if part.is_some() => Some(hands.outgoing_slot().ok_or_else(no_slot)?),
             _ => Some(hands.slot().ok_or_else(no_slot)?),
@@ -372,6 +386,7 @@ impl Job {
             stay,
             part: new.ticket.part(),
             slot,
+            ring,
             runs,
             section: new.place.section,
             cursor: Cell::new(0),
@@ -559,7 +574,11 @@ impl Kept {
 
     /// Sends a part on from its slot; its ticket says what becomes of it.
     fn send(&self, route: &TcpRoute, ends: TcpEnds, part: &Part, holds: Holds) -> u64 {
-        let (mut ticket, slot, quota) = (holds.part, holds.slot, holds.quota);
+        let (mut ticket, quota) = (holds.part, holds.quota);
+        let slot = match (holds.ring, holds.slot) {
+            (Some((number, slot)), _) => Some(Outgoing::Exported(number, slot)),
+            (None, slot) => slot.map(Outgoing::Pinned),
+        };
         let sum = match part.checksum {
             false => None,
             true => match summed(&mut ticket, part) {

@@ -6,6 +6,7 @@ use super::net::Landing;
 use super::{Counts, Mail};
 use crate::copy::device::{Held, InFlight, Polled};
 use crate::copy::schedule::{Class, Config, QueueFull, Scheduler, Turn};
+use crate::fabric::tcp::handed::Hands as HandsOver;
 use crate::fabric::tcp::{RouteIdentity, TcpRoute};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -37,6 +38,8 @@ const MAIL_AT_ONCE: usize = 64;
 
 /// Jobs for one peer.
 struct ToPeer {
+    /// Handed to it where they lie, or sent as bytes: these have slots of their own.
+    handed: bool,
     /// Not the route itself: that keeps its node, and with it pools on this device.
     route: RouteIdentity,
     scheduler: Scheduler<Job>,
@@ -58,6 +61,8 @@ pub(super) struct Lane {
     flying: Vec<Flying>,
     /// Frames on their way into pages, and whether part of that could not be queued.
     landings: Vec<(InFlight<Landing>, bool)>,
+    /// Jobs for a process of this host that is being asked whether it takes them where they lie.
+    asking: Vec<(Class, Job)>,
     /// Jobs whose data is not there yet.
     late: Vec<(Class, Job)>,
     /// Whose piece was queued last in each late stream: while it is, the stream may stand still.
@@ -92,6 +97,7 @@ impl Lane {
             jobs,
             landings: Vec::new(),
             flying: Vec::new(),
+            asking: Vec::new(),
             late: Vec::new(),
             late_users: [None, None],
             settling: Vec::new(),
@@ -145,6 +151,7 @@ impl Lane {
         idle &= !self.look();
         idle &= !self.look_at_landings();
         idle &= !self.give_up_cancelled();
+        idle &= !self.look_at_asking();
         idle &= !self.queue_late();
         idle &= !self.queue_pages();
         idle &= !self.queue_network();
@@ -172,6 +179,7 @@ impl Lane {
             && self.scheduler.is_empty()
             && self.network.iter().all(|peer| peer.scheduler.is_empty())
             && self.late.is_empty()
+            && self.asking.is_empty()
             && self.settling.is_empty()
     }
 
@@ -196,27 +204,52 @@ impl Lane {
             Mail::Wake => {}
             Mail::Land(landing) => self.land(*landing),
             Mail::Ring(device, bytes) => device.make_ring(bytes),
+            Mail::Open(opening) => opening.opens(self.hands.context()),
+            Mail::Shut(ring) => drop(ring),
             Mail::Cancel(life) => {
                 self.scheduler.cancel(life.0);
                 for peer in &mut self.network {
                     peer.scheduler.cancel(life.0);
                 }
             }
-            Mail::Job(class, new) => {
-                let mut job = Job::new(*new);
-                match job.when(0) {
-                    When::After(..) if self.late.len() >= self.jobs => {
-                        let jobs = self.jobs;
-                        job.new.refuse(&format!(
-                            "{jobs} jobs of the device wait for their events, which is its limit \
-                             (DeviceOptions::jobs)"
-                        ));
-                    }
-                    When::After(..) => self.late.push((class, job)),
-                    When::Now => self.push(class, job),
-                }
+            Mail::Job(class, new) => self.begin(class, Job::new(*new)),
+        }
+    }
+
+    /// A job finds out by which way it goes, and when.
+    fn begin(&mut self, class: Class, mut job: Job) {
+        if let Some(route) = job.new.peer() {
+            match self.hands.way_to(route, &job.new.layout.name) {
+                HandsOver::No => {}
+                HandsOver::Yes => job.handed = true,
+                HandsOver::Soon if self.asking.len() >= self.jobs => {}
+                HandsOver::Soon => return self.asking.push((class, job)),
             }
         }
+        match job.when(0) {
+            When::After(..) if self.late.len() >= self.jobs => {
+                let jobs = self.jobs;
+                job.new.refuse(&format!(
+                    "{jobs} jobs of the device wait for their events, which is its limit \
+                     (DeviceOptions::jobs)"
+                ));
+            }
+            When::After(..) => self.late.push((class, job)),
+            When::Now => self.push(class, job),
+        }
+    }
+
+    /// Lets those go on whose way is known by now, which takes a moment at most; whether there was any.
+    fn look_at_asking(&mut self) -> bool {
+        let waiting = std::mem::take(&mut self.asking);
+        let before = waiting.len();
+        for (class, job) in waiting {
+            match job.is_over() {
+                true => self.settling.push(job),
+                false => self.begin(class, job),
+            }
+        }
+        self.asking.len() < before
     }
 
     fn push(&mut self, class: Class, mut job: Job) {
@@ -224,12 +257,15 @@ impl Lane {
         let scheduler = match job.new.peer().map(TcpRoute::identity) {
             None => &mut self.scheduler,
             Some(route) => {
-                let at = self.network.iter().position(|peer| peer.route.same(&route));
+                let handed = job.handed;
+                let same = |peer: &ToPeer| peer.handed == handed && peer.route.same(&route);
+                let at = self.network.iter().position(same);
                 let at = at.unwrap_or_else(|| {
                     // Peers that have gone leave nothing here.
                     let kept = |p: &ToPeer| p.route.is_there() || !p.scheduler.is_empty();
                     self.network.retain(kept);
                     self.network.push(ToPeer {
+                        handed,
                         route,
                         scheduler: Scheduler::new(&self.config),
                         held: Arc::default(),
@@ -276,6 +312,7 @@ impl Lane {
     }
 
     fn landed(&self, rest: &Kept, holds: Holds) {
+        let handed = holds.ring.is_some();
         // A panic costs the piece's job, and not the lane: its part of the ticket is dropped unfinished.
         let landed = catch_unwind(AssertUnwindSafe(|| rest.landed(holds)));
         match landed {
@@ -283,6 +320,15 @@ impl Lane {
             Ok(bytes) => {
                 self.counts.pieces.fetch_add(1, Ordering::Relaxed);
                 self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
+                let counts = &self.counts;
+                let way = match (rest.is_for_network(), handed) {
+                    (false, _) => None,
+                    (true, true) => Some(&counts.handed),
+                    (true, false) => Some(&counts.sent),
+                };
+                if let Some(way) = way {
+                    way.fetch_add(1, Ordering::Relaxed);
+                }
                 let launched = u64::from(rest.launched);
                 self.counts.launched.fetch_add(launched, Ordering::Relaxed);
             }
@@ -324,16 +370,21 @@ impl Lane {
                 }
                 Polled::Landed(landing) => {
                     any = true;
-                    let Landing { delivery, slot, .. } = landing;
+                    let Landing { delivery, from, .. } = landing;
                     let bytes = u64::from(delivery.length());
                     if doomed {
                         delivery.broke(false, "the device did not take all of it");
                     } else {
                         self.counts.pieces.fetch_add(1, Ordering::Relaxed);
                         self.counts.bytes.fetch_add(bytes, Ordering::Relaxed);
+                        let way = match from.is_far() {
+                            true => &self.counts.taken,
+                            false => &self.counts.received,
+                        };
+                        way.fetch_add(1, Ordering::Relaxed);
                         delivery.landed();
                     }
-                    drop(slot);
+                    drop(from);
                 }
                 Polled::Lost(lost) => {
                     any = true;
@@ -341,7 +392,7 @@ impl Lane {
                     let landing = lost.holds();
                     landing.delivery.lost(&lost.why().to_string());
                     // Its slot never comes back: who waits for one is to hear of it.
-                    landing.slot.never();
+                    landing.from.never();
                 }
             }
         }
@@ -388,7 +439,8 @@ impl Lane {
     }
 
     fn step_late(&mut self, i: usize, when: &When) -> bool {
-        if self.late[i].1.new.is_for_network() && !self.hands.has_outgoing() {
+        let job = &self.late[i].1;
+        if job.new.is_for_network() && !has_slot(&self.hands, job.handed) {
             return false;
         }
         let job = &mut self.late[i].1;
@@ -426,19 +478,19 @@ impl Lane {
         }
     }
 
-    /// The same of jobs for a network: each peer in turn, and none with more than half of the slots.
+    /// The same of jobs for a network: each peer in turn, and none with more than half of the slots of a kind.
     fn queue_network(&mut self) -> bool {
         let most = (self.hands.window() / 2).max(1);
         let mut any = false;
         let mut passed = 0;
         while passed < self.network.len() {
             let lost = self.hands.context().lost().is_some();
-            if !(lost || self.hands.has_outgoing()) {
-                return any;
-            }
             self.next_peer = (self.next_peer + 1) % self.network.len();
             let peer = &mut self.network[self.next_peer];
             passed += 1;
+            if !(lost || has_slot(&self.hands, peer.handed)) {
+                continue;
+            }
             if !lost && peer.held.load(Ordering::Relaxed) >= most {
                 continue;
             }
@@ -487,6 +539,14 @@ impl Lane {
             of(self.flying.len() + self.landings.len()),
             Ordering::Relaxed,
         );
+    }
+}
+
+/// Whether a piece for a network finds a slot of its kind.
+fn has_slot(hands: &Hands, handed: bool) -> bool {
+    match handed {
+        true => hands.has_ring_slot(),
+        false => hands.has_outgoing(),
     }
 }
 

@@ -10,6 +10,8 @@
 //!                                                                         device reaches the other)
 //!   device network  pages ─▶ slot              frames out of the slot
 //!   network device  frame ─▶ slot, stay        slot ─▶ pages, mark, leave, acknowledge
+//!   device device   pages ─▶ exported slot     frames that say where; there: far slot ─▶ pages, as from a slot
+//!                                              (of another process of the host: `straight`)
 //! ```
 //!
 //! Rules:
@@ -31,11 +33,12 @@ mod job;
 mod kernels;
 mod lane;
 mod net;
+mod straight;
 
 pub(crate) use job::{DeviceJob, Route, TcpEnds};
 pub(crate) use net::DeviceSink;
 
-use super::device::{Context, DeviceError, Priority, Staging, Stream};
+use super::device::{Context, DeviceError, DeviceMemory, Priority, Staging, Stream};
 use super::schedule::Class;
 use crate::ids::LifeId;
 use access::Access;
@@ -46,6 +49,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
+use straight::{Opening, Ring};
 
 /// How a device's copy actor works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +67,11 @@ pub struct DeviceOptions {
     /// Whether many small runs are copied by kernels, which are compiled when the copy actor starts.
     /// Where they cannot be had, [`Device::kernels`] says why, and the driver's own copies are used.
     pub kernels: bool,
+    /// Whether pages go straight to devices of other processes of this host, and come from them, where both
+    /// sides allow it and the drivers can. It takes as many slots again, of device memory, which are made when
+    /// first needed and, since another process may have them open, not freed before this process ends. Without
+    /// it, and where it cannot be, pages go by pinned memory and a socket.
+    pub between_processes: bool,
 }
 
 impl Default for DeviceOptions {
@@ -73,6 +82,7 @@ impl Default for DeviceOptions {
             streams: 2,
             jobs: 1 << 16,
             kernels: true,
+            between_processes: true,
         }
     }
 }
@@ -88,6 +98,14 @@ pub struct LaneStats {
     pub bytes: u64,
     /// Pieces that were queued when the device was lost; what they own is never freed.
     pub lost: u64,
+    /// Pieces that were handed to another process of this host where they lie on the device.
+    pub handed: u64,
+    /// Pieces that were sent to another process as bytes, out of pinned memory.
+    pub sent: u64,
+    /// Frames that landed straight from the device memory of another process.
+    pub taken: u64,
+    /// Frames that landed from pinned memory, into which a socket was read.
+    pub received: u64,
     /// Jobs that wait for an engine's event now.
     pub waiting: u64,
     /// Pieces that are queued now.
@@ -110,6 +128,7 @@ struct Shared {
     stats: Arc<Counts>,
     kernels: Arc<OnceLock<Result<(), DeviceError>>>,
     jobs: usize,
+    between_processes: bool,
 }
 
 #[derive(Default)]
@@ -118,6 +137,10 @@ struct Counts {
     launched: AtomicU64,
     bytes: AtomicU64,
     lost: AtomicU64,
+    handed: AtomicU64,
+    sent: AtomicU64,
+    taken: AtomicU64,
+    received: AtomicU64,
     waiting: AtomicU64,
     queued: AtomicU64,
 }
@@ -132,6 +155,10 @@ enum Mail {
     /// Frames of so many bytes are to come. The driver is asked for their slots by the lane, and not by who
     /// reads a socket: it may take its time.
     Ring(Device, usize),
+    /// A ring of another process is to be opened, and told of.
+    Open(Box<Opening>),
+    /// One is to be closed.
+    Shut(DeviceMemory),
     /// Something that was queued is over.
     Wake,
 }
@@ -170,7 +197,11 @@ impl Device {
             mail: mail.clone(),
             woken: Arc::default(),
         };
-        let hands = Hands::new(context.clone(), staging, outgoing, streams, waker);
+        let ring = match options.between_processes {
+            true => Ring::NotYet(slots, slot_bytes),
+            false => Ring::Off,
+        };
+        let hands = Hands::new(context.clone(), (staging, outgoing, ring), streams, waker);
         let over = Arc::new(AtomicBool::new(false));
         let identity = context.identity();
         let name = format!("kvroom-{}-{}", identity.kind, identity.ordinal);
@@ -204,6 +235,7 @@ impl Device {
                 stats,
                 kernels,
                 jobs,
+                between_processes: options.between_processes,
             }),
         })
     }
@@ -224,6 +256,10 @@ impl Device {
             launched: of(&counts.launched),
             bytes: of(&counts.bytes),
             lost: of(&counts.lost),
+            handed: of(&counts.handed),
+            sent: of(&counts.sent),
+            taken: of(&counts.taken),
+            received: of(&counts.received),
             waiting: of(&counts.waiting),
             queued: of(&counts.queued),
         }

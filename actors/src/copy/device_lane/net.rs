@@ -8,10 +8,15 @@
 //! The two have slots of their own: those of a sender are free when the other node has answered, and that
 //! may be waiting for a slot itself.
 
+use super::hands::bug;
+use super::straight::{self, Opened};
 use super::{Device, Mail, Waker};
-use crate::copy::device::{Context, DeviceError, Slot, Staging};
-use crate::fabric::tcp::staged::{Delivery, NoSlots, StagedSink, StagedSlot, StagedSource, Wake};
-use crate::memory::{PoolRange, TargetSection};
+use crate::copy::device::{Context, DeviceError, ExportedSlot, Pinned, Slot, Source, Staging};
+use crate::fabric::tcp::frame::{Reference, RingName};
+use crate::fabric::tcp::staged::{
+    Delivery, NoSlots, StagedSink, StagedSlot, StagedSource, TellOpened, Wake,
+};
+use crate::memory::{Pool, PoolRange, TargetSection};
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,11 +25,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A part of a job that lies in a slot, on its way over a network.
 pub(super) struct Staged {
     /// None only within `Drop`.
-    pub(super) slot: Option<Slot>,
+    pub(super) slot: Option<Outgoing>,
     pub(super) bytes: u64,
     pub(super) sum: Option<u64>,
     pub(super) quota: Option<Quota>,
     pub(super) waker: Waker,
+}
+
+/// Where it lies.
+pub(super) enum Outgoing {
+    /// Its bytes are read from here.
+    Pinned(Slot),
+    /// They are handed over, in the ring of this number.
+    Exported(u32, ExportedSlot),
 }
 
 /// One of the slots that a peer may have at a time.
@@ -46,13 +59,25 @@ impl Drop for Quota {
 impl StagedSource for Staged {
     fn read(&self, range: Range<u64>, see: &mut dyn FnMut(&[u8])) -> bool {
         match &self.slot {
-            Some(slot) if range.end <= self.bytes => slot.read(range, |bytes| see(bytes)).is_ok(),
+            Some(Outgoing::Pinned(slot)) if range.end <= self.bytes => {
+                slot.read(range, |bytes| see(bytes)).is_ok()
+            }
             _ => false,
         }
     }
 
     fn checksum(&self) -> Option<u64> {
         self.sum
+    }
+
+    fn handed(&self) -> Option<Reference> {
+        match &self.slot {
+            Some(Outgoing::Exported(ring, slot)) => Some(Reference {
+                ring: *ring,
+                offset: slot.offset(),
+            }),
+            _ => None,
+        }
     }
 }
 
@@ -96,7 +121,15 @@ pub(super) struct Landing {
     pub(super) delivery: Delivery,
     pub(super) ranges: Vec<PoolRange>,
     pub(super) cursor: Cell<usize>,
-    pub(super) slot: Free,
+    pub(super) from: Whence,
+}
+
+/// Where the bytes of a frame are.
+pub(super) enum Whence {
+    /// In pinned memory.
+    Slot(Free),
+    /// In a ring of another process.
+    Far(Arc<Opened>, Range<u64>),
 }
 
 /// A slot that tells who waits for one when it is free.
@@ -209,6 +242,10 @@ impl StagedSink for DeviceSink {
             }) as Box<dyn StagedSlot>
         }))
     }
+
+    fn open(&self, pool: &Pool, ring: &RingName, tell: TellOpened) {
+        straight::opens(pool, ring, tell);
+    }
 }
 
 impl StagedSlot for Arriving {
@@ -231,7 +268,7 @@ impl StagedSlot for Arriving {
             delivery: to,
             ranges: Vec::new(),
             cursor: Cell::new(0),
-            slot,
+            from: Whence::Slot(slot),
         };
         device.land(landing);
     }
@@ -246,14 +283,31 @@ impl Drop for Arriving {
     }
 }
 
-impl Free {
+impl Whence {
     /// It never comes back.
     pub(super) fn never(&self) {
-        self.device.shared.inbox.came_free();
+        if let Whence::Slot(free) = self {
+            free.device.shared.inbox.came_free();
+        }
     }
 
-    pub(super) fn slot(&self) -> Option<&Slot> {
-        self.slot.as_ref()
+    /// Whether it is in memory of another process.
+    pub(super) fn is_far(&self) -> bool {
+        matches!(self, Whence::Far(..))
+    }
+
+    /// So many bytes of it, for queued work.
+    pub(super) fn source(&self, bytes: u64) -> Result<Source<'_>, DeviceError> {
+        match self {
+            Whence::Slot(free) => {
+                let slot: Option<&Pinned> = free.slot.as_deref();
+                slot.ok_or_else(|| bug("no slot"))?.source(0..bytes)
+            }
+            Whence::Far(ring, range) => {
+                let memory = ring.memory().ok_or_else(|| bug("a ring that is closed"))?;
+                Ok(memory.range(range.clone())?.part(0..bytes)?.into())
+            }
+        }
     }
 }
 
@@ -287,7 +341,7 @@ impl Device {
     }
 
     /// Has a frame copied from its slot into its pages.
-    fn land(&self, landing: Landing) {
+    pub(super) fn land(&self, landing: Landing) {
         use std::sync::mpsc::TrySendError;
         match self.shared.mail.try_send(Mail::Land(Box::new(landing))) {
             Ok(()) => {}

@@ -4,11 +4,18 @@
 //!   data:  header (64) ── payload (length) ── trailer (16)
 //!   ack:   header (64)
 //!   alive: header (64)      now and then, so that a connection that leads nowhere is found out
+//!   handed: header (64) ── reference (16) ── trailer (16)      bytes that stay where they are (`handed`)
+//!   ask, answer: header (64) ── body (192)                     whether frames may be handed
 //!
 //!   header   magic u32 · kind u8 · flags u8 · section u16 · first u64 · last u64 · claim u64
 //!            · gate u32 · layer u32 · layer_end u32 · place u32 · place_end u32 · length u32
 //!            · position u64 … as far as its kind uses them, then CRC32C u32 over all before
 //!   trailer  word u32 (valid or void) · payload CRC u32 · sequence low u32 · CRC32C u32
+//!   reference  ring u32 · offset u64 · CRC32C u32 over these and the sequence low u32
+//!   ask      header: flags (kind of device) · ring u32 · bytes u64 · uuid 16 · body CRC u32
+//!            body: handle 64 · pool's name 64, padded · zeroes
+//!   answer   header: flags (1 for yes) · ring u32 · bytes u64 (0) · uuid (0) · body CRC u32
+//!            body: pool's name 64, padded · why not 128, padded
 //! ```
 //!
 //! Integers are little-endian. The payload of a data frame is a stretch of a rectangle of cells:
@@ -22,6 +29,10 @@
 //! Rules: nothing of a header is used before its CRC was checked, and nothing of a payload counts
 //! before its trailer said that it is valid. Stretches stand on multiples of [`UNIT`] within a cell,
 //! or within what is carried of it.
+
+mod note;
+
+pub(crate) use note::{Answer, Ask, NOTE, Note, NoteHead, REFERENCE, Reference, RingName};
 
 use crate::ids::ClaimNo;
 use crate::limits::{MAX_DATA_FRAME, UNIT};
@@ -41,6 +52,9 @@ const ACK: u8 = 2;
 const ALIVE: u8 = 3;
 const HAS_CRC: u8 = 1;
 const SLICED: u8 = 2;
+const HANDED: u8 = 4;
+const ASK: u8 = 4;
+const ANSWER: u8 = 5;
 
 /// A stretch of cells of one claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +76,8 @@ pub(crate) struct Data {
     pub(crate) crc: bool,
     /// Whether it carries only a part of each cell.
     pub(crate) sliced: bool,
+    /// Whether a reference goes in place of the payload.
+    pub(crate) handed: bool,
 }
 
 /// What became of frames.
@@ -92,6 +108,8 @@ pub(crate) enum Header {
     Ack(Ack),
     /// The other side is there.
     Alive,
+    /// About handed frames; the body follows.
+    Note(NoteHead),
 }
 
 /// A trailer that was read.
@@ -109,6 +127,8 @@ pub(crate) enum FrameError {
     HeaderCrc,
     #[error("a trailer's CRC is wrong: the connection corrupts what it carries")]
     TrailerCrc,
+    #[error("a reference's or a note's CRC is wrong: the connection corrupts what it carries")]
+    NoteCrc,
     #[error("a header of an unknown kind: the peer does not speak this protocol")]
     Unknown,
 }
@@ -117,6 +137,7 @@ impl Data {
     pub(crate) fn encode(&self) -> [u8; HEADER] {
         let flag = |on, flag| if on { flag } else { 0 };
         let flags = flag(self.crc, HAS_CRC) | flag(self.sliced, SLICED);
+        let flags = flags | flag(self.handed, HANDED);
         let mut w = Words::new(DATA, flags, self.section);
         w.u64(self.seq);
         w.u64(self.claim.0);
@@ -143,6 +164,9 @@ impl Data {
         }
         if self.layers.is_empty() || self.places.is_empty() {
             return Err("a data frame without cells".into());
+        }
+        if self.handed && self.crc {
+            return Err("a handed frame with a sum over bytes that it does not carry".into());
         }
         Ok(())
     }
@@ -312,6 +336,7 @@ impl Header {
                     length: r.u32(),
                     crc: flags & HAS_CRC != 0,
                     sliced: flags & SLICED != 0,
+                    handed: flags & HANDED != 0,
                 }))
             }
             (MAGIC, ACK) => Ok(Header::Ack(Ack {
@@ -326,6 +351,14 @@ impl Header {
                 },
             })),
             (MAGIC, ALIVE) => Ok(Header::Alive),
+            (MAGIC, ASK | ANSWER) => Ok(Header::Note(NoteHead {
+                ask: kind == ASK,
+                flags,
+                ring: r.u32(),
+                bytes: r.u64(),
+                uuid: r.take(),
+                sum: r.u32(),
+            })),
             _ => Err(FrameError::Unknown),
         }
     }
@@ -452,6 +485,7 @@ mod tests {
             length: 100_000,
             crc: true,
             sliced: false,
+            handed: false,
         }
     }
 
@@ -473,6 +507,12 @@ mod tests {
             };
             assert_eq!(Header::decode(&ack.encode()), Ok(Header::Ack(ack)));
         }
+        let handed = Data {
+            crc: false,
+            handed: true,
+            ..data()
+        };
+        assert_eq!(Header::decode(&handed.encode()), Ok(Header::Data(handed)));
         assert_eq!(Header::decode(&Header::alive()), Ok(Header::Alive));
         for valid in [true, false] {
             let trailer = Trailer { valid, crc: 77 };

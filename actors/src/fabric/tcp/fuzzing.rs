@@ -1,7 +1,7 @@
 //! Fuzz targets of data connections; see `crate::fuzzing`.
 #![allow(clippy::unwrap_used)] // As in tests: what fails here is a find.
 
-use super::frame::{Ack, Data, Fate, HEADER, Header, TRAILER, Trailer};
+use super::frame::{Ack, Data, Fate, HEADER, Header, NOTE, Note, TRAILER, Trailer};
 use super::receive::{Border, Came, Receiving};
 use crate::fabric::stream::{Detached, Stream};
 use crate::fuzzing::Feed;
@@ -42,6 +42,25 @@ pub fn data_frame(data: &[u8]) {
         }
         Ok(Header::Ack(ack)) => {
             assert_eq!(Header::decode(&ack.encode()), Ok(Header::Ack(ack)));
+        }
+        Ok(Header::Note(mut head)) => {
+            let mut body = [0; NOTE];
+            copy(feed.bytes(NOTE), &mut body);
+            if sealed {
+                head = head.sealed(&body);
+            }
+            match Note::decode(head, &body) {
+                Ok(note) => {
+                    let again = note.encode();
+                    let header = again.first_chunk().map(Header::decode);
+                    let Some(Ok(Header::Note(head))) = header else {
+                        panic!("a note has another header");
+                    };
+                    let body = again[HEADER..].try_into().unwrap();
+                    assert_eq!(Note::decode(head, body), Ok(note));
+                }
+                Err(error) => assert!(!error.to_string().is_empty()),
+            }
         }
         Ok(Header::Alive) => assert_eq!(Header::decode(&Header::alive()), Ok(Header::Alive)),
         Err(error) => assert!(!error.to_string().is_empty()),
@@ -347,6 +366,7 @@ impl Node {
             length: (count * self.cell) as u32,
             crc: how & 1 != 0,
             sliced: false,
+            handed: false,
         };
         self.finish(data, how, feed)
     }
@@ -373,6 +393,7 @@ impl Node {
             length: (u64::from(layer_end - layer) * tokens * row) as u32,
             crc: how & 1 != 0,
             sliced: true,
+            handed: false,
         };
         self.finish(data, how, feed)
     }
@@ -438,7 +459,7 @@ impl Node {
                         }
                     }
                 }
-                Ok(Came::Ack(_) | Came::Bytes(_)) => {}
+                Ok(Came::Ack(_) | Came::Note(_) | Came::Bytes(_)) => {}
                 Ok(Came::Handed | Came::NoSlot) => panic!("there are no slots"),
                 Err(error) => {
                     assert!(!error.to_string().is_empty());
@@ -545,6 +566,7 @@ fn header(seq: &mut u64, feed: &mut Feed<'_>) -> Vec<u8> {
         },
         crc: how & 64 != 0,
         sliced: how & 128 != 0,
+        handed: false,
     };
     let payload = feed.long();
     [&data.encode()[..], payload].concat()

@@ -12,7 +12,7 @@
 //!
 //! A job that carries slices is counted in the bytes of these; see `sliced`.
 
-use super::frame::{Data, Piece};
+use super::frame::{Data, Piece, Reference};
 use super::sliced::SlicedJob;
 use super::staged::StagedSource;
 use super::window::Window;
@@ -61,6 +61,10 @@ const TELL_EVERY: u64 = 8 << 20;
 /// How many stretches of one job are sent again because their payload arrived corrupted.
 const CORRUPT_RETRIES: u32 = 3;
 
+/// Why a job ends whose connection was lost.
+const HANDED_AND_LOST: &str = "a data connection was lost before the peer said what became of device \
+    memory that it was handed; nothing that was handed is sent twice, so the room is to be tried again";
+
 /// A job of one route. Its frames share it.
 pub(in crate::fabric) struct Job {
     pub(in crate::fabric) life: LifeId,
@@ -73,6 +77,8 @@ pub(in crate::fabric) struct Job {
     sliced: Option<SlicedJob>,
     /// Its bytes come from staging.
     staged: bool,
+    /// They stay there: frames say where.
+    handed: Option<Reference>,
     state: RefCell<State>,
 }
 
@@ -113,7 +119,10 @@ pub(in crate::fabric) enum Next {
 
 impl Job {
     /// One that cannot be sent has no bytes, and an error.
-    pub(in crate::fabric) fn new(mut new: NewJob, staged: Option<Box<dyn StagedSource>>) -> Rc<Job> {
+    pub(in crate::fabric) fn new(
+        mut new: NewJob,
+        staged: Option<Box<dyn StagedSource>>,
+    ) -> Rc<Job> {
         let slice = new.place.slice.as_ref();
         let sliced = slice.map(|slice| SlicedJob::new(&new.place, slice, staged.is_some()));
         let (sliced, bytes) = match sliced {
@@ -137,6 +146,7 @@ impl Job {
             bytes,
             sliced,
             staged: staged.is_some(),
+            handed: staged.as_ref().and_then(|staged| staged.handed()),
             state: RefCell::new(State {
                 ticket: Some(new.ticket),
                 sent: 0,
@@ -225,9 +235,25 @@ impl Job {
             places,
             position,
             length: stretch.length,
-            crc,
+            // There are no bytes here to sum.
+            crc: crc && self.handed.is_none(),
             sliced: self.sliced.is_some(),
+            handed: self.handed.is_some(),
         }
+    }
+
+    /// Whether its frames say where the bytes are, and do not have them.
+    pub(super) fn is_handed(&self) -> bool {
+        self.handed.is_some()
+    }
+
+    /// Where the bytes of a stretch are, if they are handed over.
+    pub(super) fn reference(&self, stretch: Stretch) -> Option<Reference> {
+        let at = self.handed?;
+        Some(Reference {
+            ring: at.ring,
+            offset: at.offset + stretch.position,
+        })
     }
 
     /// Where in the source's pool the payload of a sliced frame is; none for a frame of whole cells
@@ -441,9 +467,15 @@ impl Job {
         Next::Queue
     }
 
-    /// The connection was lost before this was acknowledged.
-    pub(super) fn lost(&self, stretch: Stretch) {
+    /// The connection was lost before this was acknowledged. What was handed is not sent again: the other
+    /// side may read it still, and nothing would say when it does no more (`handed`).
+    pub(super) fn lost(&self, stretch: Stretch) -> Next {
+        if self.is_handed() {
+            self.errored(HANDED_AND_LOST.into());
+            return Next::Over;
+        }
         self.state.borrow_mut().again.push_back(stretch);
+        Next::Queue
     }
 
     /// Sums some of the source; true when the job is over.

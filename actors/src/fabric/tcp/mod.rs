@@ -21,11 +21,14 @@
 //! - memory that the CPU does not reach is read and written by way of staging (`staged`): a frame for it
 //!   counts when it is out of its slot;
 //! - "flushed" means acknowledged by the receiving lane. What a lost connection had not acknowledged
-//!   goes out again on another one of the same route: the same bytes, through the same gate.
+//!   goes out again on another one of the same route: the same bytes, through the same gate;
+//! - between two processes of one host a device's bytes may stay where they are (`handed`): then frames
+//!   say where, and what a lost connection had not acknowledged fails.
 
 pub(crate) mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
+pub(crate) mod handed;
 mod job;
 mod options;
 mod receive;
@@ -49,6 +52,8 @@ use crate::reason::Reason;
 use crate::runtime::queue;
 use crate::runtime::shared::NodeShared;
 use actix::{Actor, Addr, ArbiterHandle};
+use frame::RingName;
+use handed::{Handing, Hands};
 use route::{RouteActor, RouteWork};
 use staged::{StagedSink, StagedSource};
 use std::fmt;
@@ -107,6 +112,7 @@ pub(crate) struct TcpRoute {
     /// Parts for large pieces that have, or had, a connection: whoever dialed says how many.
     used: Arc<AtomicUsize>,
     node: Arc<NodeShared>,
+    handing: Arc<Handing>,
     /// The part for small pieces is on the thread of this shard.
     home: usize,
 }
@@ -122,12 +128,14 @@ impl TcpRoute {
         lanes: &[ArbiterHandle],
         events: RouteEvents,
     ) -> Self {
-        TcpRoute::start_with(peer, name, node, home, lanes, events, None)
+        let far = Err("there is nothing for devices here".to_owned());
+        TcpRoute::start_with(peer, name, node, home, lanes, events, (None, far))
     }
 
     /// A route without connections: its part for small pieces runs on `home`, one for large pieces
     /// on each of `lanes`, of which as many are used as there are connections. What goes to memory that the
-    /// CPU does not reach goes by way of `sink`.
+    /// CPU does not reach goes by way of `sink`; an error says why nothing of a device is handed to the
+    /// peer or taken from it (`handed`).
     pub(crate) fn start_with(
         peer: PeerRef,
         name: &str,
@@ -135,25 +143,29 @@ impl TcpRoute {
         home: &ArbiterHandle,
         lanes: &[ArbiterHandle],
         events: RouteEvents,
-        sink: Option<Arc<dyn StagedSink>>,
+        (sink, near): (Option<Arc<dyn StagedSink>>, Result<(), String>),
     ) -> Self {
+        let handing = Arc::new(Handing::new(name, near));
         let limits = &node.limits;
         let aux = limits.rooms.saturating_mul(usize::from(limits.receivers));
         let jobs = node.job_slots.saturating_add(aux);
-        let part = |arbiter: &ArbiterHandle| {
+        let part = |arbiter: &ArbiterHandle, speaks: bool| {
             let (name, node, events) = (name.to_owned(), Arc::clone(node), Arc::clone(&events));
-            let sink = sink.clone();
+            let (sink, handing) = (sink.clone(), Arc::clone(&handing));
             RouteActor::start_in_arbiter(arbiter, move |_| {
-                RouteActor::new(peer, name, node, events, jobs, sink)
+                RouteActor::new(peer, name, node, events, jobs, sink, (handing, speaks))
             })
         };
         let used = usize::from(node.net.connections.max(1)).min(lanes.len());
         TcpRoute {
-            small: part(home),
-            large: lanes.iter().take(used).map(part).collect(),
+            small: part(home, true),
+            large: (lanes.iter().take(used))
+                .map(|lane| part(lane, false))
+                .collect(),
             next: Arc::default(),
             used: Arc::default(),
             node: Arc::clone(node),
+            handing,
             home: peer.0 as usize,
         }
     }
@@ -171,6 +183,16 @@ impl TcpRoute {
         if let Some(part) = part {
             part.do_send(RouteWork::Attach(connection));
         }
+    }
+
+    /// Whether bytes of a device could go to this peer otherwise than over its connections.
+    pub(crate) fn is_near(&self) -> bool {
+        self.handing.is_near()
+    }
+
+    /// Whether bytes for this pool of the peer may be handed out of this ring; asks, the first time.
+    pub(crate) fn way(&self, ring: &RingName, pool: &str) -> Hands {
+        self.handing.way(ring, pool)
     }
 
     /// What tells it from others, without keeping it.
@@ -231,6 +253,7 @@ impl fmt::Debug for TcpRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TcpRoute")
             .field("lanes", &self.large.len())
+            .field("handing", &self.handing)
             .finish_non_exhaustive()
     }
 }

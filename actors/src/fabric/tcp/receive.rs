@@ -2,14 +2,20 @@
 //!
 //! ```text
 //!   Header ──data──▶ Payload ──▶ Trailer ──▶ Header       each read goes on into what follows
-//!     └──ack                └── gate closed: the rest is read and thrown away
+//!     ├──ack                └── gate closed: the rest is read and thrown away
+//!     ├──handed──▶ Reference ──▶ Trailer
+//!     └──ask, answer──▶ Note
 //! ```
 //!
 //! Rules: the gate is entered anew for each read and never held across a wait. A header is checked
 //! (CRC, limits, claim, writer, every index) before a byte is placed. What a frame placed counts only
 //! after its trailer said valid, and again only through the open gate.
 
-use super::frame::{Ack, Data, Fate, FrameError, HEADER, Header, Piece, TRAILER, Trailer};
+use super::frame::{
+    Ack, Data, Fate, FrameError, HEADER, Header, NOTE, Note, NoteHead, Piece, REFERENCE, Reference,
+    TRAILER, Trailer,
+};
+use super::handed::Nowhere;
 use super::sliced::span;
 use super::staged::{Delivery, StagedSlot, Staging};
 use super::window::Window;
@@ -41,6 +47,8 @@ pub(super) enum Came {
     Frame { seq: u64, fate: Fate, bytes: u32 },
     /// The other side tells what became of ours.
     Ack(Ack),
+    /// The other side asks or answers about handed frames.
+    Note(Note),
     /// So many bytes moved; more may be there.
     Bytes(usize),
     /// Nothing is there now.
@@ -85,7 +93,11 @@ pub(super) struct Receiving {
 enum State {
     Header,
     Payload(Payload),
+    /// Of a handed frame.
+    Reference(Payload),
     Trailer(Payload),
+    /// With as much of the body as has come.
+    Note(NoteHead, Box<[u8; NOTE]>, usize),
 }
 
 struct Payload {
@@ -133,6 +145,13 @@ impl Receiving {
                 self.header(border)
             }
             State::Payload(_) => self.payload(stream, border),
+            State::Reference(_) => {
+                if self.have < REFERENCE {
+                    return self.read_small(stream, REFERENCE);
+                }
+                self.reference(border)
+            }
+            State::Note(..) => self.note(stream),
             State::Trailer(_) => {
                 if self.have < TRAILER {
                     return self.read_small(stream, TRAILER + HEADER);
@@ -151,6 +170,10 @@ impl Receiving {
             self.have += n;
             return Ok(Came::Bytes(n));
         }
+        self.read_ahead(stream)
+    }
+
+    fn read_ahead(&mut self, stream: &Stream) -> Result<Came, ReadError> {
         // More than is needed: what is there is often several acknowledgements, or one and nothing
         // else, and then it is known that nothing else is there.
         self.ahead.resize(AHEAD, 0);
@@ -174,6 +197,10 @@ impl Receiving {
         let data = match header {
             Header::Ack(ack) => return Ok(Came::Ack(ack)),
             Header::Alive => return Ok(Came::Bytes(0)),
+            Header::Note(head) => {
+                self.state = State::Note(head, Box::new([0; NOTE]), 0);
+                return Ok(Came::Bytes(0));
+            }
             Header::Data(data) => data,
         };
         if data.seq != self.last_seq + 1 {
@@ -195,7 +222,18 @@ impl Receiving {
             }
             Err(_) => (false, None, false),
         };
-        self.state = State::Payload(Payload {
+        if data.handed && live && !staged {
+            return Err(ReadError::Violation(format!(
+                "{}: a handed frame for section {}, which takes none",
+                data.claim, data.section
+            )));
+        }
+        let next = if data.handed {
+            State::Reference
+        } else {
+            State::Payload
+        };
+        self.state = next(Payload {
             data,
             window: window.filter(|_| !staged),
             into: if staged { Into::Waiting } else { Into::Pages },
@@ -348,6 +386,65 @@ impl Receiving {
             }
         }
         Ok(came)
+    }
+
+    /// Where the bytes of a handed frame are: checked before anything is done with it, and used only once
+    /// the trailer says that the frame is valid.
+    fn reference(&mut self, border: &Border<'_>) -> Result<Came, ReadError> {
+        let State::Reference(mut payload) = std::mem::replace(&mut self.state, State::Header)
+        else {
+            return Ok(Came::Empty);
+        };
+        let Some(bytes) = self.small.first_chunk::<REFERENCE>() else {
+            return Ok(Came::Empty);
+        };
+        let reference = Reference::decode(bytes, payload.data.seq)?;
+        self.have = 0;
+        let Payload {
+            data, into, live, ..
+        } = &mut payload;
+        let inside = match *live {
+            true => border.gates.enter(data.gate, data.claim).ok(),
+            false => None,
+        };
+        *live = inside.is_some();
+        if let Some((inside, staging)) = inside.as_ref().zip(border.staging) {
+            let (_, section) = cells(inside, data.section)?;
+            match staging.handing.slot(section, reference, data.length) {
+                Ok(slot) => *into = Into::Slot(slot),
+                Err(Nowhere::Wrong(what)) => {
+                    return Err(ReadError::Violation(format!("{}: {what}", data.claim)));
+                }
+                Err(Nowhere::Moved(why)) => {
+                    inside.target().device_failed(data.claim, false, &why);
+                    *live = false;
+                }
+            }
+        }
+        drop(inside);
+        payload.done = payload.data.length;
+        self.state = State::Trailer(payload);
+        Ok(Came::Bytes(0))
+    }
+
+    fn note(&mut self, stream: &Stream) -> Result<Came, ReadError> {
+        let State::Note(head, body, have) = &mut self.state else {
+            return Ok(Came::Empty);
+        };
+        let ahead = &self.ahead[self.ahead_at..];
+        if *have < NOTE {
+            let n = ahead.len().min(NOTE - *have);
+            if n == 0 {
+                return self.read_ahead(stream);
+            }
+            body[*have..*have + n].copy_from_slice(&ahead[..n]);
+            *have += n;
+            self.ahead_at += n;
+            return Ok(Came::Bytes(n));
+        }
+        let note = Note::decode(*head, body)?;
+        self.state = State::Header;
+        Ok(Came::Note(note))
     }
 
     fn trailer(&mut self, border: &Border<'_>) -> Result<Came, ReadError> {

@@ -9,11 +9,12 @@
 //! Everything here is on one arbiter: the actor's handlers and one task for each connection, which
 //! waits for its socket. Neither holds the state across a wait.
 
-use super::frame::{Ack, Fate};
+use super::frame::{Ack, Ask, Fate, Note};
+use super::handed::{Handing, Question};
 use super::job::{Job, NewJob, Next, Queued};
 use super::receive::{Border, Came, ReadError, Receiving};
 use super::send::{Sending, Unacked, Wrote};
-use super::staged::{StagedSink, StagedSource, Staging, Tell, Wake};
+use super::staged::{FarRing, StagedSink, StagedSource, Staging, Tell, Wake};
 use super::{DataConnection, RouteEvent, RouteEvents};
 use crate::copy::schedule::{Class, Config, Scheduler, Turn};
 use crate::fabric::Fabric;
@@ -63,6 +64,10 @@ pub(super) enum RouteWork {
     },
     /// A slot may be free.
     Slots,
+    /// A ring of the peer was opened for this pool, or was not.
+    Opened(u32, String, Result<Arc<dyn FarRing>, String>),
+    /// There is something to say about handed frames.
+    Say,
     /// All is over: jobs go back, connections close. Answered when that is done.
     Close,
 }
@@ -84,6 +89,9 @@ struct Part {
     node: Arc<NodeShared>,
     events: RouteEvents,
     sink: Option<Arc<dyn StagedSink>>,
+    handing: Arc<Handing>,
+    /// Its connections are those by which notes go out.
+    speaks: bool,
     /// Connections so far, by which each has a number.
     attached: u64,
     scheduler: Scheduler<Queued>,
@@ -119,7 +127,8 @@ struct Connection {
 }
 
 impl RouteActor {
-    /// A part without connections. `jobs` is more than can ever wait here.
+    /// A part without connections. `jobs` is more than can ever wait here. One part of a route `speaks`
+    /// about handed frames; all of them hear.
     pub(super) fn new(
         peer: PeerRef,
         name: String,
@@ -127,6 +136,7 @@ impl RouteActor {
         events: RouteEvents,
         jobs: usize,
         sink: Option<Arc<dyn StagedSink>>,
+        (handing, speaks): (Arc<Handing>, bool),
     ) -> Self {
         let piece = frame_bytes(&node) as u64;
         let config = Config {
@@ -142,6 +152,8 @@ impl RouteActor {
                 node,
                 events,
                 sink,
+                handing,
+                speaks,
                 attached: 0,
                 scheduler: Scheduler::new(&config),
                 jobs: HashMap::new(),
@@ -162,7 +174,16 @@ impl Actor for RouteActor {
         // Bounded by the jobs that were admitted, as a lane's.
         ctx.set_mailbox_capacity(1 << 16);
         let mut part = self.part.borrow_mut();
-        part.me = Some(ctx.address().downgrade());
+        let me = ctx.address().downgrade();
+        if part.speaks {
+            let me = me.clone();
+            part.handing.speaks_by(Arc::new(move || {
+                if let Some(me) = me.upgrade() {
+                    me.do_send(RouteWork::Say);
+                }
+            }));
+        }
+        part.me = Some(me);
         // Counted in ticks that ran: time in which this process stood still costs one at most.
         let tick = part.node.deadlines.liveness / SILENT_TICKS;
         let tick = tick.clamp(Duration::from_millis(5), Duration::from_secs(60));
@@ -195,6 +216,9 @@ impl Handler<RouteWork> for RouteActor {
                 bytes,
             } => part.delivered(connection, seq, fate, bytes),
             RouteWork::Slots => part.slots(),
+            RouteWork::Opened(ring, pool, came) => part.handing.opened(ring, pool, came),
+            // It is said with what is written next.
+            RouteWork::Say => {}
             RouteWork::Close => part.close(),
         }
         part.write_all();
@@ -391,6 +415,9 @@ impl Part {
             changed: Notify::new(),
         });
         self.connections.push(Rc::clone(&connection));
+        if self.speaks {
+            self.handing.repeats();
+        }
         Some(connection)
     }
 
@@ -414,7 +441,49 @@ impl Part {
                 bytes,
             });
         });
-        Some(Staging { sink, wake, tell })
+        let handing = Arc::clone(&self.handing);
+        Some(Staging {
+            sink,
+            wake,
+            tell,
+            handing,
+        })
+    }
+
+    fn note(&self, note: Note) -> Result<(), String> {
+        match note {
+            Note::Answer(answer) => self.handing.answered(answer),
+            Note::Ask(ask) => {
+                self.asked(ask);
+                Ok(())
+            }
+        }
+    }
+
+    /// The peer asks whether it may hand frames over.
+    fn asked(&self, ask: Ask) {
+        if let Question::Known = self.handing.question(&ask) {
+            return;
+        }
+        let Ask { ring, pool } = ask;
+        let pools = self.node.pools.borrow();
+        let there = pools.named(&pool).map(|named| named.pool.clone());
+        drop(pools);
+        let (Some(sink), Some(there), Some(me)) = (&self.sink, there, self.me.clone()) else {
+            let why = format!("the receiver has no pool {pool:?} on a device");
+            return self.handing.opened(ring.number, pool, Err(why));
+        };
+        let number = ring.number;
+        sink.open(
+            &there,
+            &ring,
+            Box::new(move |came| {
+                // Not from here: what was opened for nobody is closed by whoever opened it.
+                if let Some(me) = me.upgrade() {
+                    me.do_send(RouteWork::Opened(number, pool, came));
+                }
+            }),
+        );
     }
 
     /// Connections that waited for a slot try again.
@@ -442,6 +511,7 @@ impl Part {
 
     fn close(&mut self) {
         self.closed = true;
+        self.handing.close();
         for connection in std::mem::take(&mut self.connections) {
             connection.gone.set(true);
             connection.changed.notify_one();
@@ -482,8 +552,10 @@ impl Part {
                 // It is over, or its source could not be read.
                 self.end(&job);
             } else if job.is_live() {
-                job.lost(stretch);
-                self.queue(job);
+                match job.lost(stretch) {
+                    Next::Over => self.end(&job),
+                    _ => self.queue(job),
+                }
             }
         }
     }
@@ -532,6 +604,12 @@ impl Part {
         let was_full = connection.full.replace(false);
         let mut wrote = 0;
         let error = loop {
+            if self.speaks
+                && connection.sending.borrow().takes_note()
+                && let Some(note) = self.handing.next_note()
+            {
+                connection.sending.borrow_mut().say(note);
+            }
             if connection.sending.borrow().is_between_frames()
                 && let Some((job, stretch)) = self.next_stretch()
             {
@@ -621,6 +699,11 @@ impl Part {
                         self.violation(connection, what);
                     }
                 }
+                Ok(Came::Note(note)) => {
+                    if let Err(what) = self.note(note) {
+                        self.violation(connection, what);
+                    }
+                }
                 Ok(Came::Frame { seq, fate, bytes }) => {
                     self.count(fate, bytes);
                     let read_by_peer = connection.sending.borrow_mut().acknowledge(seq, fate);
@@ -679,6 +762,9 @@ impl Part {
                 // As this side's trailer said: its job is over, or cannot go on.
                 Fate::Void if unacked.void => Next::Over,
                 Fate::Void => return Err("it calls a frame void that was valid".into()),
+                Fate::Corrupt if job.is_handed() => {
+                    return Err("it found a wrong sum in a frame that has none".into());
+                }
                 Fate::Corrupt => job.corrupted(stretch),
             };
             match then {

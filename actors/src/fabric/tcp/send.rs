@@ -8,9 +8,10 @@
 //! ```
 //!
 //! Rules: a source is looked up again at each write, through the job's ticket; between two writes
-//! nothing of it is kept. The trailer says valid only if every byte of the payload came from pages.
+//! nothing of it is kept. The trailer says valid only if every byte of the payload came from pages; that
+//! of a handed frame, only if the job was not over when it went out.
 
-use super::frame::{Ack, Data, Fate, HEADER, Header, TRAILER, Trailer};
+use super::frame::{Ack, Data, Fate, HEADER, Header, Note, REFERENCE, TRAILER, Trailer};
 use super::job::{Job, Stretch};
 use super::window::Window;
 use crate::fabric::stream::Stream;
@@ -51,6 +52,8 @@ struct Outgoing {
     job: Rc<Job>,
     /// Where the rest of a sliced payload is.
     window: Option<Box<Window>>,
+    /// What goes in place of a payload that is handed.
+    reference: Option<[u8; REFERENCE]>,
     /// Bytes of payload that the kernel has taken.
     written: u32,
     /// Once true, it stays so: zeroes went out.
@@ -66,6 +69,8 @@ struct Outgoing {
 #[derive(Default)]
 pub(super) struct Sending {
     acks: VecDeque<Ack>,
+    /// Notes that wait for the end of a frame.
+    notes: VecDeque<Note>,
     /// Say that this side is there.
     alive: bool,
     /// Headers and acknowledgements that wait to be written.
@@ -115,7 +120,8 @@ impl Sending {
         self.last_seq += 1;
         let data = job.header(self.last_seq, stretch, with_crc);
         self.head.extend_from_slice(&data.encode());
-        let crc = if with_crc { job.crc(&data, stretch) } else { 0 };
+        let crc = if data.crc { job.crc(&data, stretch) } else { 0 };
+        let reference = job.reference(stretch).map(|r| r.encode(self.last_seq));
         let planned = data.sliced && !job.is_staged();
         let window = if planned { job.window(&data) } else { None };
         self.frame = Some(Outgoing {
@@ -124,6 +130,7 @@ impl Sending {
             stretch,
             job,
             window,
+            reference,
             written: 0,
             crc,
             trailer: [0; TRAILER],
@@ -147,6 +154,16 @@ impl Sending {
         let mut all: Vec<Unacked> = std::mem::take(&mut self.unacked).into();
         all.extend(self.frame.take().map(Outgoing::into_unacked));
         all
+    }
+
+    /// Whether the last note is on its way, so that another one can be taken.
+    pub(super) fn takes_note(&self) -> bool {
+        self.notes.is_empty()
+    }
+
+    /// Says this, when the frame under way is out.
+    pub(super) fn say(&mut self, note: Note) {
+        self.notes.push_back(note);
     }
 
     /// Says that this side is there, when the frame under way is out.
@@ -198,6 +215,11 @@ impl Sending {
             self.head.extend_from_slice(&Header::alive());
         }
         while self.head.len() < ACKS_AT_ONCE * HEADER
+            && let Some(note) = self.notes.pop_front()
+        {
+            self.head.extend_from_slice(&note.encode());
+        }
+        while self.head.len() < ACKS_AT_ONCE * HEADER
             && let Some(ack) = self.acks.pop_front()
         {
             self.head.extend_from_slice(&ack.encode());
@@ -222,6 +244,16 @@ impl Outgoing {
         head: &[u8],
         ranges: &mut Vec<PoolRange>,
     ) -> io::Result<usize> {
+        if let Some(reference) = self.reference {
+            // Its slot is another's once the job is over.
+            self.void |= self.trailed == 0 && !self.job.is_live();
+            let trailer = self.sealed(!self.void);
+            let (reference, trailer) = (
+                &reference[self.written as usize..],
+                &trailer[self.trailed..],
+            );
+            return stream.try_write_vectored(&[head, reference, trailer].map(IoSlice::new));
+        }
         let left = self.data.length - self.written;
         if left > 0 && !self.void && self.job.is_staged() {
             let trailer = self.sealed(true);
@@ -291,7 +323,11 @@ impl Outgoing {
 
     /// The kernel took `n` bytes of payload and trailer. True when the frame is out.
     fn took(&mut self, n: usize) -> bool {
-        let of_payload = n.min((self.data.length - self.written) as usize);
+        let payload = match self.reference {
+            Some(_) => REFERENCE as u32,
+            None => self.data.length,
+        };
+        let of_payload = n.min((payload - self.written) as usize);
         if let Some(window) = &mut self.window {
             window.advance(of_payload as u64);
         }

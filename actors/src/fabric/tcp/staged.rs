@@ -17,12 +17,15 @@
 //!   out in the order in which deliveries end.
 //! - Slots become free without anything coming over a network, or two nodes wait for each other: so they
 //!   are not those that sources are staged in.
+//! - Bytes of a device may be handed to a process of the same host: then the frame says where they are
+//!   (`handed`), and the slot is a place in the sender's ring that the receiver has opened.
 
-use super::frame::{Data, Fate};
+use super::frame::{Data, Fate, Reference, RingName};
+use super::handed::Handing;
 use super::receive;
 #[cfg(test)]
 use crate::ids::ClaimNo;
-use crate::memory::{PoolRange, Staying, TargetSection};
+use crate::memory::{Pool, PoolRange, Staying, TargetSection};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,6 +41,11 @@ pub(crate) trait StagedSource: Send {
 
     /// The sum over the job's cells (or rows, if it carries parts of cells); none if nobody made it.
     fn checksum(&self) -> Option<u64>;
+
+    /// Where its bytes are, if they are handed over and not read: the ring, and where in it they begin.
+    fn handed(&self) -> Option<Reference> {
+        None
+    }
 }
 
 /// Why there are no slots for a section, and never will be.
@@ -70,6 +78,29 @@ pub(crate) trait StagedSink: Send + Sync {
         bytes: usize,
         wake: &Wake,
     ) -> Result<Option<Box<dyn StagedSlot>>, NoSlots>;
+
+    /// Opens a ring of another process for the pages of a pool, and tells what came of it; a no in words.
+    ///
+    /// Called on the thread of a lane; must not block. It may be told at once, on any thread.
+    fn open(&self, pool: &Pool, ring: &RingName, tell: TellOpened) {
+        let _ = (pool, ring);
+        tell(Err("the receiver takes no handed frames".into()));
+    }
+}
+
+/// Told what came of opening a ring.
+pub(crate) type TellOpened = Box<dyn FnOnce(Result<Arc<dyn FarRing>, String>) + Send>;
+
+/// Device memory of another process, opened here.
+pub(crate) trait FarRing: Send + Sync {
+    /// Its bytes.
+    fn bytes(&self) -> u64;
+
+    /// Whether pages of this section can be written from it.
+    fn serves(&self, section: &TargetSection) -> bool;
+
+    /// Some of it, which was found to be within it: a slot that is full.
+    fn slot(self: Arc<Self>, range: Range<u64>) -> Box<dyn StagedSlot>;
 }
 
 /// Room for one frame. It is free again when it is dropped, which may be at any time.
@@ -208,4 +239,5 @@ pub(super) struct Staging {
     pub(super) sink: Arc<dyn StagedSink>,
     pub(super) wake: Wake,
     pub(super) tell: Tell,
+    pub(super) handing: Arc<Handing>,
 }

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, watch};
 
+mod handed;
 mod slices;
 mod staged;
 
@@ -496,6 +497,7 @@ fn a_peer_that_lies_places_no_byte_and_is_found_out() {
         length: 8192,
         crc: false,
         sliced: false,
+        handed: false,
     };
     let lies = [
         Data {
@@ -540,6 +542,7 @@ fn a_peer_that_lies_places_no_byte_and_is_found_out() {
         },
         Data {
             sliced: true,
+            handed: false,
             ..good.clone()
         },
     ];

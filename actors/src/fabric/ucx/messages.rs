@@ -106,6 +106,9 @@ impl Inlet {
         match Header::decode(header) {
             Ok(Header::Alive) => self.heard.set(true),
             Ok(Header::Ack(ack)) => self.acks.borrow_mut().push_back(ack),
+            Ok(Header::Data(Data { handed: true, .. }) | Header::Note(_)) => {
+                self.break_off("device memory is not handed over through UCX");
+            }
             Ok(Header::Data(data)) => match self.place(&data, payload) {
                 Ok(fate) => self.tell(data.seq, fate),
                 Err(why) => self.break_off(&why),
@@ -207,7 +210,9 @@ impl Messages {
         if self.windows.push(room, number) {
             self.jobs.insert(number, job);
         } else {
-            job.errored("limit MOST_JOBS is reached: the route has no place for another job".into());
+            job.errored(
+                "limit MOST_JOBS is reached: the route has no place for another job".into(),
+            );
             job.end();
         }
     }

@@ -202,10 +202,7 @@ impl Route {
                 self.hand_back(None);
             }
             Stage::Offered | Stage::Wiring { .. } => self.force("the session is over", now),
-            Stage::Ending { .. }
-            | Stage::Forced { .. }
-            | Stage::Retired { .. }
-            | Stage::Gone => {}
+            Stage::Ending { .. } | Stage::Forced { .. } | Stage::Retired { .. } | Stage::Gone => {}
         }
     }
 
@@ -413,9 +410,9 @@ impl Route {
     /// When it has to have a turn, whatever UCX says.
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.stage {
-            Stage::Wiring { until, .. }
-            | Stage::Ending { until }
-            | Stage::Forced { until, .. } => Some(*until),
+            Stage::Wiring { until, .. } | Stage::Ending { until } | Stage::Forced { until, .. } => {
+                Some(*until)
+            }
             Stage::Up => match &self.way {
                 Way::Puts(puts) => puts.due(),
                 Way::Messages(messages) => messages.due(),
@@ -470,7 +467,11 @@ fn put_probe(worker: &mut Worker, theirs: &UcxOffer) -> Result<Rc<Flight>, UcxEr
 /// Endpoints at the peer's worker, and a word to it through each.
 fn say_alive(worker: &mut Worker, theirs: &UcxOffer) -> Result<Rc<Flight>, UcxError> {
     endpoints(worker, theirs)?;
-    let mut last = worker.send(endpoint_of(Class::Interactive), Header::alive().to_vec(), HEADER);
+    let mut last = worker.send(
+        endpoint_of(Class::Interactive),
+        Header::alive().to_vec(),
+        HEADER,
+    );
     if endpoint_of(Class::Bulk) != endpoint_of(Class::Interactive) {
         last = worker.send(endpoint_of(Class::Bulk), Header::alive().to_vec(), HEADER);
     }

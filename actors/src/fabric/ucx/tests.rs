@@ -56,7 +56,11 @@ fn wait<T>(what: impl Future<Output = T>) -> T {
         .enable_time()
         .build()
         .unwrap();
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, what).await.expect("it hangs") })
+    runtime.block_on(async {
+        tokio::time::timeout(PATIENCE, what)
+            .await
+            .expect("it hangs")
+    })
 }
 
 struct Backs(Sender<JobBack>);
@@ -108,7 +112,8 @@ impl Pair {
             stats: Arc::default(),
             meter: Arc::default(),
         };
-        pair.back.guard(WRITER, &pair.gates, &pair.stats, &pair.meter);
+        pair.back
+            .guard(WRITER, &pair.gates, &pair.stats, &pair.meter);
         let none = GateTable::new(1);
         pair.route.guard(WRITER, &none, &pair.stats, &pair.meter);
         Some(pair)
@@ -151,7 +156,14 @@ impl Pair {
     }
 
     /// Sends all pages of a lease to as many places of a section.
-    fn post(&self, lease: &ReadLease, to: &Opened, life: u64, class: Class, section: u16) -> Posted {
+    fn post(
+        &self,
+        lease: &ReadLease,
+        to: &Opened,
+        life: u64,
+        class: Class,
+        section: u16,
+    ) -> Posted {
         let (tx, backs) = channel();
         let cancel = CancelFlag::new();
         let id = JobId {
@@ -234,7 +246,9 @@ struct Posted {
 
 impl Posted {
     fn back(&self) -> JobBack {
-        self.backs.recv_timeout(PATIENCE).expect("no ticket came back")
+        self.backs
+            .recv_timeout(PATIENCE)
+            .expect("no ticket came back")
     }
 
     fn is_out(&self) -> bool {
@@ -287,13 +301,17 @@ fn bytes_arrive_in_the_pages_that_a_claim_names_and_nowhere_else() {
             assert!(back.finished, "{transports}: {:?}", back.facts);
             assert_eq!(back.facts.landed_bytes, 9 * page_bytes);
             assert!(back.facts.checksum != 0);
-            let mut expected: Vec<(u32, u32)> =
-                (0..3).flat_map(|layer| [0, 3, 6].map(|page| (layer, page))).collect();
+            let mut expected: Vec<(u32, u32)> = (0..3)
+                .flat_map(|layer| [0, 3, 6].map(|page| (layer, page)))
+                .collect();
             expected.sort_unstable();
             assert_eq!(written(&pool), expected, "{transports}");
             for layer in 0..3 {
                 for (i, page) in pages.into_iter().enumerate() {
-                    assert!(has(&pool, layer, page, i), "{transports}: layer {layer}, place {i}");
+                    assert!(
+                        has(&pool, layer, page, i),
+                        "{transports}: layer {layer}, place {i}"
+                    );
                 }
             }
         }

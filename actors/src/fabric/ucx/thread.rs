@@ -67,12 +67,16 @@ pub(super) fn start(options: &UcxOptions, mailbox: &Arc<Mailbox>) -> Result<Fact
     let (ready, started) = channel();
     let (options, inbox) = (options.clone(), Arc::clone(mailbox));
     let body = move || run(library, &settings, options, inbox, &ready);
-    let thread = std::thread::Builder::new().name("kvroom-ucx".into()).spawn(body);
+    let thread = std::thread::Builder::new()
+        .name("kvroom-ucx".into())
+        .spawn(body);
     if let Err(error) = thread {
         return Err(UcxError::Ended(format!(" before it began: {error}")));
     }
     // Without an answer it panicked.
-    started.recv().unwrap_or_else(|_| Err(UcxError::Ended(PANICKED.into())))
+    started
+        .recv()
+        .unwrap_or_else(|_| Err(UcxError::Ended(PANICKED.into())))
 }
 
 const PANICKED: &str = ": it panicked, which is a bug of kvroom";

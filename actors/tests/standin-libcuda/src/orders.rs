@@ -21,6 +21,10 @@ fn number(folder: &Path, name: &str) -> Option<u32> {
 pub(crate) fn follow(state: &State, call: &str) -> Option<u32> {
     let folder = folder()?;
     let hangs = folder.join(format!("hang-{call}"));
+    if hangs.exists() {
+        // For whoever waits for that.
+        let _ = std::fs::write(folder.join(format!("hung-{call}")), "1");
+    }
     while hangs.exists() {
         thread::sleep(Duration::from_millis(5));
     }

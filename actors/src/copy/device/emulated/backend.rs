@@ -118,12 +118,13 @@ impl Backend for Device {
     fn event_export(&self, event: Handle) -> Result<IpcBytes> {
         let later = self.begin("cuIpcGetEventHandle")?;
         self.event("cuIpcGetEventHandle", event)?;
-        self.end(ipc_bytes(event), later)
+        self.end(self.ipc_bytes(event), later)
     }
 
     fn event_open(&self, bytes: &IpcBytes) -> Result<Handle> {
         let later = self.begin("cuIpcOpenEventHandle")?;
-        let event = self.event("cuIpcOpenEventHandle", number_of(bytes))?;
+        let number = self.number_of("cuIpcOpenEventHandle", bytes)?;
+        let event = self.event("cuIpcOpenEventHandle", number)?;
         let handle = self.machine.number();
         lock(&self.machine.events).insert(handle, event);
         self.end(handle, later)
@@ -163,14 +164,18 @@ impl Backend for Device {
         let later = self.begin("cuIpcGetMemHandle")?;
         let place = self.place(at, 1);
         let place = place.ok_or_else(|| self.error("cuIpcGetMemHandle", 1))?;
-        self.end((ipc_bytes(place.base()), place.offset()), later)
+        self.end((self.ipc_bytes(place.base()), place.offset()), later)
     }
 
     fn ipc_open(&self, bytes: &IpcBytes) -> Result<(Address, u64)> {
         let later = self.begin("cuIpcOpenMemHandle")?;
-        let base = number_of(bytes);
+        let base = self.number_of("cuIpcOpenMemHandle", bytes)?;
         let place = self.place(base, 1).filter(|place| place.offset() == 0);
         let place = place.ok_or_else(|| self.error("cuIpcOpenMemHandle", 400))?;
+        let here = place.block.home == Home::Device(self.ordinal());
+        if !here && !self.machine.config.peers {
+            return Err(self.error("cuIpcOpenMemHandle", 217));
+        }
         self.end((base, place.block_bytes()), later)
     }
 
@@ -287,14 +292,24 @@ impl Backend for Device {
     }
 }
 
-fn ipc_bytes(number: u64) -> IpcBytes {
-    let mut bytes = [0; 64];
-    bytes[..8].copy_from_slice(&number.to_le_bytes());
-    bytes
-}
+impl Device {
+    fn ipc_bytes(&self, number: u64) -> IpcBytes {
+        let mut bytes = [0; 64];
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.machine.nonce.to_le_bytes());
+        bytes
+    }
 
-fn number_of(bytes: &IpcBytes) -> u64 {
-    let mut number = [0; 8];
-    number.copy_from_slice(&bytes[..8]);
-    u64::from_le_bytes(number)
+    /// What a handle of this machine stands for.
+    fn number_of(&self, call: &'static str, bytes: &IpcBytes) -> Result<u64> {
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        match word(8) == self.machine.nonce {
+            true => Ok(word(0)),
+            false => Err(self.error(call, 400)),
+        }
+    }
 }

@@ -104,6 +104,8 @@ pub(super) struct Shared {
     pub(super) bell: Condvar,
     pub(super) events: Mutex<BTreeMap<u64, Arc<Event>>>,
     pub(super) recorder: Recorder,
+    /// In its handles, so that no other machine, of this process or another, takes them for its own.
+    pub(super) nonce: u64,
     next: AtomicU64,
 }
 
@@ -182,6 +184,7 @@ impl Machine {
             bell: Condvar::new(),
             events: Mutex::new(BTreeMap::new()),
             recorder: Recorder::new(config.timeline),
+            nonce: nonce(),
             next: AtomicU64::new(1),
             config,
         };
@@ -256,6 +259,16 @@ impl Machine {
             ordinal,
             count: devices.len() as u32,
         })
+    }
+}
+
+/// Nothing else has it.
+fn nonce() -> u64 {
+    static MACHINES: AtomicU64 = AtomicU64::new(0);
+    let mut random = [0; 8];
+    match getrandom::fill(&mut random) {
+        Ok(()) => u64::from_le_bytes(random),
+        Err(_) => u64::from(std::process::id()) << 32 | MACHINES.fetch_add(1, Ordering::Relaxed),
     }
 }
 

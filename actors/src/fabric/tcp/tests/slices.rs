@@ -698,6 +698,7 @@ fn a_frame_that_reaches_outside_of_its_slice_places_no_byte_and_is_found_out() {
         length: 131_072,
         crc: false,
         sliced: true,
+        handed: false,
     };
     let with = |layers, places, position, length| Data {
         layers,
@@ -727,6 +728,7 @@ fn a_frame_that_reaches_outside_of_its_slice_places_no_byte_and_is_found_out() {
         // Whole cells.
         Data {
             sliced: false,
+            handed: false,
             ..with(1..2, 0..1, 0, 131_072)
         },
     ];
@@ -953,6 +955,7 @@ fn carry_by_frames(seed: u64, budget: u64, staged: bool) -> Result<bool, TestCas
             length,
             crc: false,
             sliced: true,
+            handed: false,
         };
         let sent = Header::decode(&data.encode());
         prop_assert_eq!(sent, Ok(Header::Data(data.clone())));

@@ -147,7 +147,7 @@ fn receiver_within(slots: usize, deadlines: Deadlines) -> (Side, Arc<Device>) {
         &arbiter,
         std::slice::from_ref(&arbiter),
         Arc::new(move |event| told.lock().unwrap().push(event)),
-        Some(Arc::clone(&device) as Arc<dyn StagedSink>),
+        (Some(Arc::clone(&device) as Arc<dyn StagedSink>), Ok(())),
     );
     (side, device)
 }
@@ -273,6 +273,7 @@ fn frame(seq: u64, gate: &OpenGate, layer: u32) -> Vec<u8> {
         length: CELL as u32,
         crc: false,
         sliced: false,
+        handed: false,
     };
     let trailer = Trailer {
         valid: true,
@@ -410,6 +411,7 @@ fn slices_go_from_their_slot_to_where_the_claim_has_them() {
             length: 1500 * 50,
             crc: false,
             sliced: true,
+            handed: false,
         };
         let payload: Vec<u8> = (0..data.length).map(|i| 1 + (i % 251) as u8).collect();
         let trailer = Trailer {
