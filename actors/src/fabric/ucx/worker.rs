@@ -245,23 +245,25 @@ impl Worker {
             return Err(refused(call, "what the peer sent is no remote key"));
         }
         let padded = with_margin(&key.key);
-        let mut remote = Vec::new();
+        let key = key.key.clone();
+        let remote = Vec::new();
+        // Here from the beginning, so that what was unpacked is let go of with the worker in any case.
+        self.keys.push(Known { key, remote });
+        let at = self.keys.len() - 1;
         for endpoint in &self.endpoints {
+            let mut raw = null_mut();
             if endpoint.raw.is_null() {
                 return Err(refused(call, "the endpoint is closed"));
             }
-            let mut raw = null_mut();
             // SAFETY: an endpoint that is open, a key whose parts are within it, and a handle in this
             // frame.
             let status = unsafe {
                 (self.call().ucp_ep_rkey_unpack)(endpoint.raw, padded.as_ptr().cast(), &mut raw)
             };
-            done(self.library(), call, status, "")?;
-            remote.push(raw);
+            done(self.context.library(), call, status, "")?;
+            self.keys[at].remote.push(raw);
         }
-        let key = key.key.clone();
-        self.keys.push(Known { key, remote });
-        Ok(KeyNo(self.keys.len() - 1))
+        Ok(KeyNo(at))
     }
 
     /// Something to post with. It is over once [`Worker::flush`] was called with it and all has ended.
