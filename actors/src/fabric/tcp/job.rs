@@ -113,7 +113,10 @@ pub(in crate::fabric) enum Next {
 
 impl Job {
     /// One that cannot be sent has no bytes, and an error.
-    pub(in crate::fabric) fn new(mut new: NewJob, staged: Option<Box<dyn StagedSource>>) -> Rc<Job> {
+    pub(in crate::fabric) fn new(
+        mut new: NewJob,
+        staged: Option<Box<dyn StagedSource>>,
+    ) -> Rc<Job> {
         let slice = new.place.slice.as_ref();
         let sliced = slice.map(|slice| SlicedJob::new(&new.place, slice, staged.is_some()));
         let (sliced, bytes) = match sliced {

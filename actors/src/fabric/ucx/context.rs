@@ -53,8 +53,7 @@ impl Context {
         let mut set = Ok(());
         for (name, value) in settings {
             // SAFETY: the configuration that was read, and texts that end with a zero byte.
-            let status =
-                unsafe { (call.ucp_config_modify)(config, name.as_ptr(), value.as_ptr()) };
+            let status = unsafe { (call.ucp_config_modify)(config, name.as_ptr(), value.as_ptr()) };
             let advice = "; look at ucx.transports and ucx.devices";
             set = set.and(done(&library, "ucp_config_modify", status, advice));
         }
@@ -151,8 +150,7 @@ impl Context {
         done(library, "ucp_mem_map", status, advice)?;
         let (mut packed, mut length) = (null_mut(), 0);
         // SAFETY: what was registered just now; key and length are written into this frame.
-        let status =
-            unsafe { (call.ucp_rkey_pack)(self.raw, mapped, &mut packed, &mut length) };
+        let status = unsafe { (call.ucp_rkey_pack)(self.raw, mapped, &mut packed, &mut length) };
         done(library, "ucp_rkey_pack", status, "")?;
         // SAFETY: what UCX packed just now, of this length.
         let key = unsafe { std::slice::from_raw_parts(packed.cast::<u8>(), length) }.to_vec();

@@ -54,7 +54,12 @@ impl Events {
         };
         // SAFETY: as many events as the array has.
         let found = unsafe {
-            libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), MOST as i32, timeout)
+            libc::epoll_wait(
+                self.0.as_raw_fd(),
+                events.as_mut_ptr(),
+                MOST as i32,
+                timeout,
+            )
         };
         let found = usize::try_from(found).unwrap_or(0);
         into.extend(events.iter().take(found).map(|event| event.u64));

@@ -69,7 +69,9 @@ pub const TABLE: &[Row] = &[
     },
     Row {
         transports: &["cma", "knem", "xpmem"],
-        writes: Refused("the peer's own CPU can write what is registered, and needs nothing of this process"),
+        writes: Refused(
+            "the peer's own CPU can write what is registered, and needs nothing of this process",
+        ),
         reads: COPIED,
         crashes: None,
     },
@@ -87,7 +89,14 @@ pub const TABLE: &[Row] = &[
     },
     Row {
         transports: &[
-            "cuda_copy", "cuda_ipc", "gdr_copy", "rocm_copy", "rocm_ipc", "rocm_gdr", "ze_copy", "ze_ipc",
+            "cuda_copy",
+            "cuda_ipc",
+            "gdr_copy",
+            "rocm_copy",
+            "rocm_ipc",
+            "rocm_gdr",
+            "ze_copy",
+            "ze_ipc",
             "ze_gdr",
         ],
         writes: Refused("a device writes, and this process does not know when that ends"),
@@ -146,7 +155,9 @@ impl Verdict {
         let mut both = |what, of: fn(&Row) -> Ruling| {
             let agreed = agreed(transports, of);
             if agreed.is_none() && whys.is_empty() {
-                whys.push(format!("{what}: these transports do not prove it in the same way"));
+                whys.push(format!(
+                    "{what}: these transports do not prove it in the same way"
+                ));
             }
             agreed
         };
@@ -200,7 +211,10 @@ mod tests {
     #[test]
     fn transports_prove_what_each_of_them_proves() {
         let here = verdict(&["posix", "sysv", "self"]);
-        assert_eq!((here.writes, here.reads), (Some(Proof::Left), Some(Proof::Left)));
+        assert_eq!(
+            (here.writes, here.reads),
+            (Some(Proof::Left), Some(Proof::Left))
+        );
         assert!(!here.destroys() && here.crashes.is_none() && here.why.is_empty());
         let far = verdict(&["rc_mlx5", "ud_mlx5"]);
         assert_eq!(far.writes, Some(Proof::Destroyed));
@@ -225,6 +239,11 @@ mod tests {
 
     #[test]
     fn puts_over_tcp_are_refused() {
-        assert!(verdict(&["tcp", "posix"]).crashes.unwrap().contains("assertion of UCX"));
+        assert!(
+            verdict(&["tcp", "posix"])
+                .crashes
+                .unwrap()
+                .contains("assertion of UCX")
+        );
     }
 }

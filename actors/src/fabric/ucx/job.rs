@@ -164,8 +164,7 @@ impl Job {
             let to = to.map_err(|error| error.to_string())?;
             // SAFETY: these pages are held as long as the ticket lives, and the job keeps it while parts
             // are under way; by its rule it is dropped then only after the worker was destroyed.
-            let put =
-                unsafe { worker.put(endpoint, (from, run.bytes), (to, plan.key), flight) };
+            let put = unsafe { worker.put(endpoint, (from, run.bytes), (to, plan.key), flight) };
             put.map_err(|error| error.to_string())?;
             posted.bytes += run.bytes;
             posted.puts += 1;
@@ -245,8 +244,7 @@ impl Planned {
             let Some(next) = self.pieces.next_piece(most - run.bytes) else {
                 break;
             };
-            let goes_on =
-                next.src == run.src + run.bytes && next.dst == run.dst + run.bytes;
+            let goes_on = next.src == run.src + run.bytes && next.dst == run.dst + run.bytes;
             if !goes_on {
                 self.next = Some(next);
                 break;

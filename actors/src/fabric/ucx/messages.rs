@@ -207,7 +207,9 @@ impl Messages {
         if self.windows.push(room, number) {
             self.jobs.insert(number, job);
         } else {
-            job.errored("limit MOST_JOBS is reached: the route has no place for another job".into());
+            job.errored(
+                "limit MOST_JOBS is reached: the route has no place for another job".into(),
+            );
             job.end();
         }
     }

@@ -198,7 +198,9 @@ async fn ask<T>(
 ) -> Result<T, UcxError> {
     let (reply, answer) = oneshot::channel();
     mailbox.put(command(reply)).map_err(|not| not.why)?;
-    answer.await.unwrap_or_else(|_| Err(UcxError::Ended(String::new())))
+    answer
+        .await
+        .unwrap_or_else(|_| Err(UcxError::Ended(String::new())))
 }
 
 impl Drop for Shared {
@@ -259,13 +261,7 @@ impl UcxRoute {
     }
 
     /// What comes from the peer goes through these gates. The first call counts.
-    fn guard(
-        &self,
-        peer: PeerRef,
-        gates: &Arc<GateTable>,
-        stats: &Arc<Stats>,
-        meter: &Arc<Meter>,
-    ) {
+    fn guard(&self, peer: PeerRef, gates: &Arc<GateTable>, stats: &Arc<Stats>, meter: &Arc<Meter>) {
         self.border.get_or_init(|| Border {
             peer,
             gates: Arc::clone(gates),
@@ -281,7 +277,9 @@ impl UcxRoute {
 
     /// Hands a job over. One that finds no place says so by its ticket.
     pub(crate) fn post(&self, job: UcxJob) {
-        let posted = self.handle.put(|number| Command::Post(number, Box::new(job)));
+        let posted = self
+            .handle
+            .put(|number| Command::Post(number, Box::new(job)));
         if let Err(NotTaken { command, why }) = posted
             && let Command::Post(_, mut job) = command
         {

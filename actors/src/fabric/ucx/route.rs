@@ -207,10 +207,7 @@ impl Route {
                 self.hand_back(None);
             }
             Stage::Offered | Stage::Wiring { .. } => self.force("the session is over", now),
-            Stage::Ending { .. }
-            | Stage::Forced { .. }
-            | Stage::Retired { .. }
-            | Stage::Gone => {}
+            Stage::Ending { .. } | Stage::Forced { .. } | Stage::Retired { .. } | Stage::Gone => {}
         }
     }
 
@@ -346,8 +343,16 @@ impl Route {
         if self.is_proven(out) {
             return self.let_go(&why, out);
         }
+        let worker = self
+            .worker
+            .as_ref()
+            .map(Worker::describe)
+            .unwrap_or_default();
+        #[cfg(test)]
+        eprintln!("DEBUG {worker}");
         tracing::warn!(
             why,
+            worker,
             table = self.common.verdict.why,
             "a connection through UCX ended, and that proves nothing: what it may still read or write stays held"
         );
@@ -422,9 +427,9 @@ impl Route {
     /// When it has to have a turn, whatever UCX says.
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.stage {
-            Stage::Wiring { until, .. }
-            | Stage::Ending { until }
-            | Stage::Forced { until, .. } => Some(*until),
+            Stage::Wiring { until, .. } | Stage::Ending { until } | Stage::Forced { until, .. } => {
+                Some(*until)
+            }
             Stage::Up => match &self.way {
                 Way::Puts(puts) => puts.due(),
                 Way::Messages(messages) => messages.due(),
@@ -439,6 +444,10 @@ impl Route {
     pub(super) fn arm(&self) -> bool {
         #[cfg(test)]
         if self.held {
+            return true;
+        }
+        if self.is_retired() {
+            // It is looked at now and then; one whose endpoints do not close would never let others sleep.
             return true;
         }
         match self.worker.as_ref().map(Worker::arm) {
@@ -479,7 +488,11 @@ fn put_probe(worker: &mut Worker, theirs: &UcxOffer) -> Result<Rc<Flight>, UcxEr
 /// Endpoints at the peer's worker, and a word to it through each.
 fn say_alive(worker: &mut Worker, theirs: &UcxOffer) -> Result<Rc<Flight>, UcxError> {
     endpoints(worker, theirs)?;
-    let mut last = worker.send(endpoint_of(Class::Interactive), Header::alive().to_vec(), HEADER);
+    let mut last = worker.send(
+        endpoint_of(Class::Interactive),
+        Header::alive().to_vec(),
+        HEADER,
+    );
     if endpoint_of(Class::Bulk) != endpoint_of(Class::Interactive) {
         last = worker.send(endpoint_of(Class::Bulk), Header::alive().to_vec(), HEADER);
     }

@@ -73,7 +73,11 @@ fn wait<T>(what: impl Future<Output = T>) -> T {
         .enable_time()
         .build()
         .unwrap();
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, what).await.expect("it hangs") })
+    runtime.block_on(async {
+        tokio::time::timeout(PATIENCE, what)
+            .await
+            .expect("it hangs")
+    })
 }
 
 struct Backs(Sender<JobBack>);
@@ -127,7 +131,8 @@ impl Pair {
             meter: Arc::default(),
             claims: Cell::new(0),
         };
-        pair.back.guard(WRITER, &pair.gates, &pair.stats, &pair.meter);
+        pair.back
+            .guard(WRITER, &pair.gates, &pair.stats, &pair.meter);
         let none = GateTable::new(1);
         pair.route.guard(WRITER, &none, &pair.stats, &pair.meter);
         Some(pair)
@@ -142,7 +147,10 @@ impl Pair {
             leases.push(lease);
             target
         };
-        let targets = sections.iter().map(|(pool, pages)| lend(pool, pages)).collect();
+        let targets = sections
+            .iter()
+            .map(|(pool, pages)| lend(pool, pages))
+            .collect();
         let row = aux.map(|(pool, row)| lend(pool, &[row]));
         let target = Target::new(targets, row, Arc::new(Nothing)).only_for(WRITER, 0..u32::MAX);
         let number = ClaimNo(self.claims.get() + 1);
@@ -161,7 +169,10 @@ impl Pair {
         let claim = (!self.back.gated_here()).then(|| {
             Arc::new(UcxClaim {
                 number,
-                sections: sections.iter().map(|(pool, pages)| far(pool, pages)).collect(),
+                sections: sections
+                    .iter()
+                    .map(|(pool, pages)| far(pool, pages))
+                    .collect(),
                 aux: aux.map(|(pool, row)| far(pool, &[row])),
             })
         });
@@ -173,7 +184,14 @@ impl Pair {
     }
 
     /// Sends all pages of a lease to as many places of a section.
-    fn post(&self, lease: &ReadLease, to: &Opened, life: u64, class: Class, section: u16) -> Posted {
+    fn post(
+        &self,
+        lease: &ReadLease,
+        to: &Opened,
+        life: u64,
+        class: Class,
+        section: u16,
+    ) -> Posted {
         let (tx, backs) = channel();
         let cancel = CancelFlag::new();
         let id = JobId {
@@ -256,7 +274,9 @@ struct Posted {
 
 impl Posted {
     fn back(&self) -> JobBack {
-        self.backs.recv_timeout(PATIENCE).expect("no ticket came back")
+        self.backs
+            .recv_timeout(PATIENCE)
+            .expect("no ticket came back")
     }
 
     fn is_out(&self) -> bool {
@@ -266,7 +286,11 @@ impl Posted {
     /// It does not come back for a while. Only a ticket that does is noticed.
     fn stays_out(&self) {
         let came = self.backs.recv_timeout(Duration::from_millis(150));
-        assert_eq!(came.err(), Some(RecvTimeoutError::Timeout), "its ticket came back");
+        assert_eq!(
+            came.err(),
+            Some(RecvTimeoutError::Timeout),
+            "its ticket came back"
+        );
     }
 }
 
@@ -302,7 +326,9 @@ fn poke<T: Send + 'static>(
 /// Keeps an end from letting UCX work, as if its process stood still.
 fn hold(ucx: &Ucx, route: &UcxRoute, held: bool) {
     let number = route.handle.number;
-    poke(ucx, move |thread| thread.at(number, |route| route.held = held));
+    poke(ucx, move |thread| {
+        thread.at(number, |route| route.held = held)
+    });
 }
 
 fn until(what: &str, is: impl Fn() -> bool) {
@@ -352,13 +378,17 @@ fn bytes_arrive_in_the_pages_that_a_claim_names_and_nowhere_else() {
             assert!(back.finished, "{transports}: {:?}", back.facts);
             assert_eq!(back.facts.landed_bytes, 9 * page_bytes);
             assert!(back.facts.checksum != 0);
-            let mut expected: Vec<(u32, u32)> =
-                (0..3).flat_map(|layer| [0, 3, 6].map(|page| (layer, page))).collect();
+            let mut expected: Vec<(u32, u32)> = (0..3)
+                .flat_map(|layer| [0, 3, 6].map(|page| (layer, page)))
+                .collect();
             expected.sort_unstable();
             assert_eq!(written(&pool), expected, "{transports}");
             for layer in 0..3 {
                 for (i, page) in pages.into_iter().enumerate() {
-                    assert!(has(&pool, layer, page, i), "{transports}: layer {layer}, place {i}");
+                    assert!(
+                        has(&pool, layer, page, i),
+                        "{transports}: layer {layer}, place {i}"
+                    );
                 }
             }
         }
@@ -450,14 +480,22 @@ fn a_cancelled_job_costs_a_window() {
         hold(&pair.to, &pair.back, false);
         if mode == UcxMode::OneSided {
             let back = posted.back();
-            assert!(!back.finished && back.facts.errored.is_none(), "{:?}", back.facts);
+            assert!(
+                !back.finished && back.facts.errored.is_none(),
+                "{:?}",
+                back.facts
+            );
             assert_eq!(back.facts.landed_bytes, 1 << 20, "{transports}");
         }
         // Whatever comes after it, comes after all of it.
         let (small, there, to) = large(&pair, 512, 1);
         assert!(pair.post(&small, &to, 2, Class::Bulk, 0).back().finished);
         assert_eq!(written(&there).len(), 1);
-        assert_eq!(written(&pool).len(), 64, "{transports}: a window and no more");
+        assert_eq!(
+            written(&pool).len(),
+            64,
+            "{transports}: a window and no more"
+        );
     }
 }
 
@@ -467,14 +505,14 @@ fn a_small_room_does_not_wait_for_a_large_one() {
         let Some(pair) = Pair::new(&options_for(transports, mode), mode) else {
             continue;
         };
-        let (lease, _, open) = large(&pair, 64 << 10, 2048);
+        let (lease, _, open) = large(&pair, 64 << 10, 512);
         let (small, _, to) = large(&pair, 4096, 2);
         hold(&pair.to, &pair.back, true);
         let posted = pair.post(&lease, &open, 1, Class::Bulk, 0);
         let quick = pair.post(&small, &to, 2, Class::Interactive, 0);
         hold(&pair.to, &pair.back, false);
         assert!(quick.back().finished);
-        assert!(posted.is_out(), "{transports}: it waited for 128 MiB");
+        assert!(posted.is_out(), "{transports}: it waited for 32 MiB");
         assert!(posted.back().finished);
     }
 }
@@ -495,7 +533,11 @@ fn a_closed_gate_refuses_what_is_under_way() {
         assert!(open.gate.close().try_finish().is_ok());
         hold(&pair.to, &pair.back, false);
         let back = posted.back();
-        assert!(!back.finished && back.facts.refused_pieces > 0, "{:?}", back.facts);
+        assert!(
+            !back.finished && back.facts.refused_pieces > 0,
+            "{:?}",
+            back.facts
+        );
         assert_eq!(written(&pool), []);
         assert!(pair.stats.read().late_bytes > 0);
     }

@@ -67,12 +67,16 @@ pub(super) fn start(options: &UcxOptions, mailbox: &Arc<Mailbox>) -> Result<Fact
     let (ready, started) = channel();
     let (options, inbox) = (options.clone(), Arc::clone(mailbox));
     let body = move || run(library, &settings, options, inbox, &ready);
-    let thread = std::thread::Builder::new().name("kvroom-ucx".into()).spawn(body);
+    let thread = std::thread::Builder::new()
+        .name("kvroom-ucx".into())
+        .spawn(body);
     if let Err(error) = thread {
         return Err(UcxError::Ended(format!(" before it began: {error}")));
     }
     // Without an answer it panicked.
-    started.recv().unwrap_or_else(|_| Err(UcxError::Ended(PANICKED.into())))
+    started
+        .recv()
+        .unwrap_or_else(|_| Err(UcxError::Ended(PANICKED.into())))
 }
 
 const PANICKED: &str = ": it panicked, which is a bug of kvroom";
@@ -129,7 +133,11 @@ fn of_transports(names: &str) -> Vec<Setting> {
     let mut settings = Vec::new();
     // A list of all but some.
     let but = names.is_empty() || names.starts_with('^');
-    let listed: Vec<&str> = names.trim_start_matches('^').split(',').map(str::trim).collect();
+    let listed: Vec<&str> = names
+        .trim_start_matches('^')
+        .split(',')
+        .map(str::trim)
+        .collect();
     let has = |some: &[&str]| {
         listed.contains(&"all") || some.iter().any(|name| listed.contains(name) != but)
     };

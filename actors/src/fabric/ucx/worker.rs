@@ -19,15 +19,14 @@ use crate::peer::hello::{FarKey, MAX_WORKER};
 use kvroom_ucx_sys::raw::{
     UCP_AM_FLAG_WHOLE_MSG, UCP_AM_HANDLER_PARAM_FIELD_ARG, UCP_AM_HANDLER_PARAM_FIELD_CB,
     UCP_AM_HANDLER_PARAM_FIELD_FLAGS, UCP_AM_HANDLER_PARAM_FIELD_ID, UCP_AM_RECV_ATTR_FLAG_RNDV,
-    UCP_AM_SEND_FLAG_EAGER,
-    UCP_EP_CLOSE_FLAG_FORCE, UCP_EP_PARAM_FIELD_ERR_HANDLER, UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
-    UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, UCP_ERR_HANDLING_MODE_PEER, UCP_OP_ATTR_FIELD_CALLBACK,
-    UCP_OP_ATTR_FIELD_FLAGS, UCP_OP_ATTR_FIELD_MEMORY_TYPE, UCP_OP_ATTR_FIELD_USER_DATA,
-    UCP_WORKER_PARAM_FIELD_THREAD_MODE, UCS_ERR_BUSY, UCS_ERR_NOT_CONNECTED,
-    UCS_MEMORY_TYPE_HOST, UCS_OK, UCS_THREAD_MODE_SINGLE, ucp_address_t, ucp_am_handler_param_t,
-    ucp_am_recv_param_t, ucp_ep_h, ucp_ep_params_t, ucp_request_param_t,
-    ucp_request_param_t__bindgen_ty_1, ucp_rkey_h, ucp_worker_h, ucp_worker_params_t,
-    ucs_status_ptr_t, ucs_status_t,
+    UCP_AM_SEND_FLAG_EAGER, UCP_EP_CLOSE_FLAG_FORCE, UCP_EP_PARAM_FIELD_ERR_HANDLER,
+    UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE, UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+    UCP_ERR_HANDLING_MODE_PEER, UCP_OP_ATTR_FIELD_CALLBACK, UCP_OP_ATTR_FIELD_FLAGS,
+    UCP_OP_ATTR_FIELD_MEMORY_TYPE, UCP_OP_ATTR_FIELD_USER_DATA, UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+    UCS_ERR_BUSY, UCS_ERR_NOT_CONNECTED, UCS_MEMORY_TYPE_HOST, UCS_OK, UCS_THREAD_MODE_SINGLE,
+    ucp_address_t, ucp_am_handler_param_t, ucp_am_recv_param_t, ucp_ep_h, ucp_ep_params_t,
+    ucp_request_param_t, ucp_request_param_t__bindgen_ty_1, ucp_rkey_h, ucp_worker_h,
+    ucp_worker_params_t, ucs_status_ptr_t, ucs_status_t,
 };
 use kvroom_ucx_sys::status::Started;
 use kvroom_ucx_sys::{Ucx as Library, status, zeroed};
@@ -102,7 +101,12 @@ impl Worker {
         let mut raw = null_mut();
         // SAFETY: a context, parameters whose mask says what is valid, and a handle in this frame.
         let status = unsafe { (call.ucp_worker_create)(context.raw(), &params, &mut raw) };
-        done(library, "ucp_worker_create", status, "; look at `ulimit -n`")?;
+        done(
+            library,
+            "ucp_worker_create",
+            status,
+            "; look at `ulimit -n`",
+        )?;
         // Destroyed from here on, if it fails.
         let mut worker = Worker {
             context: Rc::clone(context),
@@ -218,7 +222,8 @@ impl Worker {
         // SAFETY: a worker; parameters whose mask says what is valid. The cell is dropped after the
         // worker is destroyed, so after the last call of the handler.
         let status = unsafe { (self.call().ucp_ep_create)(self.raw, &params, &mut raw) };
-        let advice = "; both sides need a transport in common that UCX can watch: look at ucx.transports";
+        let advice =
+            "; both sides need a transport in common that UCX can watch: look at ucx.transports";
         done(self.library(), call, status, advice)?;
         let closing = None;
         self.endpoints.push(Endpoint { raw, closing });
@@ -408,11 +413,25 @@ impl Worker {
         }
     }
 
-    /// Whether its endpoints are closed and all that was posted has ended.
+    /// Whether closing its endpoints has ended, and well. Then no source is read any more, also not for calls
+    /// of which UCX never says that they ended, as happens to flushes after the peer has failed.
     pub(super) fn is_out(&self) -> bool {
-        let closed = |e: &Endpoint| e.closing.as_ref().is_some_and(|flight| flight.is_over());
+        let well = |flight: &Rc<Flight>| flight.is_over() && !flight.is_bad();
+        let closed = |e: &Endpoint| e.closing.as_ref().is_some_and(well);
         self.endpoints.iter().all(closed)
-            && self.flights.borrow().iter().all(|flight| flight.is_over())
+    }
+
+    /// What has not ended, for people.
+    pub(super) fn describe(&self) -> String {
+        let closing = self.endpoints.iter().filter_map(|e| e.closing.as_ref());
+        let closing: Vec<_> = closing.map(|f| (f.out.get(), self.error_of(f))).collect();
+        let out: u32 = self
+            .flights
+            .borrow()
+            .iter()
+            .map(|flight| flight.out.get())
+            .sum();
+        format!("closing {closing:?}, calls under way {out}")
     }
 
     /// What an endpoint failed with, if one did.

@@ -7,7 +7,9 @@ fn descriptors() -> usize {
 }
 
 fn gone(ucx: &Ucx) {
-    until("the end of all ends", || poke(ucx, |thread| thread.ends()) == 0);
+    until("the end of all ends", || {
+        poke(ucx, |thread| thread.ends()) == 0
+    });
 }
 
 #[test]
@@ -17,10 +19,10 @@ fn a_thousand_ends_come_and_go_without_growth() {
             continue;
         };
         let before = descriptors();
-        for _ in 0..count / 20 {
+        for _ in 0..count / 50 {
             let ends: Vec<UcxEnd> = wait(async {
                 let mut ends = Vec::new();
-                for _ in 0..20 {
+                for _ in 0..50 {
                     ends.push(ucx.end().await.unwrap());
                 }
                 ends
@@ -75,7 +77,10 @@ fn so_many_kept_connections_are_a_limit() {
     gone(&pair.from);
     let refused = wait(pair.from.end()).unwrap_err();
     let limit = "ucx.retired";
-    assert!(matches!(refused, UcxError::Limit { limit: l, value: 1, .. } if l == limit), "{refused}");
+    assert!(
+        matches!(refused, UcxError::Limit { limit: l, value: 1, .. } if l == limit),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -90,12 +95,16 @@ fn a_handle_may_be_dropped_in_every_state() {
         wait(async {
             let (a, b) = (pair.from.end().await.unwrap(), pair.to.end().await.unwrap());
             let number = b.handle.number;
-            poke(&pair.to, move |thread| thread.at(number, |route| route.held = true));
+            poke(&pair.to, move |thread| {
+                thread.at(number, |route| route.held = true)
+            });
             let theirs = offer(&pair.to, &b);
             let connecting = a.connect(&theirs, mode);
             let short = Duration::from_millis(50);
             assert!(tokio::time::timeout(short, connecting).await.is_err());
-            poke(&pair.to, move |thread| thread.at(number, |route| route.held = false));
+            poke(&pair.to, move |thread| {
+                thread.at(number, |route| route.held = false)
+            });
         });
         // With a job under way.
         let (lease, _pool, open) = large(&pair, 16 << 10, 2048);
@@ -117,7 +126,9 @@ fn a_handle_may_be_dropped_in_every_state() {
         let mailboxes = [&from, &to].map(|ucx| Arc::clone(&ucx.0.mailbox));
         drop((from, to));
         for mailbox in mailboxes {
-            until("the end of its thread", || mailbox.put(Command::Quit).is_err());
+            until("the end of its thread", || {
+                mailbox.put(Command::Quit).is_err()
+            });
         }
     }
 }

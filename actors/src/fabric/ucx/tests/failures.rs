@@ -43,7 +43,11 @@ fn a_target_that_stands_still_costs_the_route_and_nothing_lands_after_its_path_i
         assert_eq!(pair.back.path().is_fenced(), mode == UcxMode::OneSided);
         let seen = written(&pool);
         std::thread::sleep(Duration::from_millis(200));
-        assert_eq!(written(&pool), seen, "{transports}: something landed after the fence");
+        assert_eq!(
+            written(&pool),
+            seen,
+            "{transports}: something landed after the fence"
+        );
         drop(open);
     }
 }
@@ -58,10 +62,18 @@ fn a_peer_that_goes_away_ends_the_route() {
         let posted = pair.post(&lease, &open, 1, Class::Bulk, 0);
         pair.back.close();
         let back = posted.back();
-        assert!(back.finished || back.facts.errored.is_some(), "{:?}", back.facts);
-        until("the end of its end", || poke(&pair.to, |thread| thread.ends()) == 0);
+        assert!(
+            back.finished || back.facts.errored.is_some(),
+            "{:?}",
+            back.facts
+        );
+        until("the end of its end", || {
+            poke(&pair.to, |thread| thread.ends()) == 0
+        });
         pair.route.close();
-        until("the end of this one", || poke(&pair.from, |thread| thread.ends()) == 0);
+        until("the end of this one", || {
+            poke(&pair.from, |thread| thread.ends()) == 0
+        });
     }
 }
 
@@ -74,7 +86,9 @@ fn a_peer_that_speaks_otherwise_ends_the_route() {
     poke(&pair.from, move |thread| {
         thread.at(number, |route| route.send_raw(vec![7; 64]));
     });
-    until("the end of its end", || poke(&pair.to, |thread| thread.ends()) == 0);
+    until("the end of its end", || {
+        poke(&pair.to, |thread| thread.ends()) == 0
+    });
 }
 
 #[test]
@@ -108,7 +122,10 @@ fn puts_over_tcp_are_refused_with_their_reason() {
         a.connect(&theirs, UcxMode::OneSided).await
     });
     let why = refused.unwrap_err().to_string();
-    assert!(why.contains("assertion of UCX") && why.contains("ucx.one_sided"), "{why}");
+    assert!(
+        why.contains("assertion of UCX") && why.contains("ucx.one_sided"),
+        "{why}"
+    );
 }
 
 #[test]
@@ -148,11 +165,16 @@ fn a_peer_that_does_not_answer_is_late() {
         let late = wait(async {
             let (a, b) = (ucx.end().await.unwrap(), other.end().await.unwrap());
             let number = b.handle.number;
-            poke(&other, move |thread| thread.at(number, |route| route.held = true));
+            poke(&other, move |thread| {
+                thread.at(number, |route| route.held = true)
+            });
             a.connect(&offer(&other, &b), mode).await
         });
         let late = late.unwrap_err();
         let limit = "ucx.wire_up";
-        assert!(matches!(late, UcxError::Late { limit: l, .. } if l == limit), "{late}");
+        assert!(
+            matches!(late, UcxError::Late { limit: l, .. } if l == limit),
+            "{late}"
+        );
     }
 }

@@ -144,8 +144,14 @@ impl Shell {
             sum.1 += puts;
         }
         for (room, (bytes, puts)) in rooms {
-            assert!(bytes <= self.limits.bytes, "{room:?} has {bytes} bytes under way");
-            assert!(puts <= self.limits.puts, "{room:?} has {puts} puts under way");
+            assert!(
+                bytes <= self.limits.bytes,
+                "{room:?} has {bytes} bytes under way"
+            );
+            assert!(
+                puts <= self.limits.puts,
+                "{room:?} has {puts} puts under way"
+            );
         }
     }
 }
