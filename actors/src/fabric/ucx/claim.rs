@@ -60,8 +60,8 @@ impl UcxClaim {
     pub(crate) fn plan(&self, layout: &Arc<PoolLayout>, place: &Place) -> Result<Pieces, Fact> {
         let Some(section) = self.section(place.section) else {
             return Err(Fact::Errored(format!(
-                "the claim has no section {}",
-                place.section
+                "{} has no section {}",
+                self.number, place.section
             )));
         };
         if let Some(slice) = &place.slice {

@@ -49,6 +49,8 @@ pub(super) struct Common {
     pub(super) verdict: Verdict,
     /// Workers that were left alone: nobody lets them work any more.
     pub(super) left: Cell<usize>,
+    /// Whether a peer may put.
+    pub(super) puts: bool,
 }
 
 /// See the module.
@@ -91,6 +93,9 @@ enum Stage {
     },
     Gone,
 }
+
+/// What a job is told that comes too late.
+pub(super) const OVER: &str = "the connection through UCX is over";
 
 /// Most jobs of a route.
 pub(super) const MOST_JOBS: usize = 1 << 16;
@@ -175,7 +180,7 @@ impl Route {
     /// A job for it. One that finds no way says so by its ticket.
     pub(super) fn post(&mut self, mut job: UcxJob) {
         if !matches!(self.stage, Stage::Up) {
-            job.ticket.errored("the connection through UCX is over");
+            job.ticket.errored(OVER);
             return;
         }
         match &mut self.way {
@@ -338,8 +343,16 @@ impl Route {
         if self.is_proven(out) {
             return self.let_go(&why, out);
         }
+        let worker = self
+            .worker
+            .as_ref()
+            .map(Worker::describe)
+            .unwrap_or_default();
+        #[cfg(test)]
+        eprintln!("DEBUG {worker}");
         tracing::warn!(
             why,
+            worker,
             table = self.common.verdict.why,
             "a connection through UCX ended, and that proves nothing: what it may still read or write stays held"
         );
@@ -373,29 +386,33 @@ impl Route {
             tracing::debug!(%error, "a worker's descriptor was not waited for");
         }
         let verdict = &self.common.verdict;
-        let puts = match &mut self.way {
-            Way::Messages(_) if out => {
-                drop(worker);
-                return;
-            }
-            Way::Messages(_) => {
-                self.common.left.set(self.common.left.get() + 1);
-                return worker.abandon();
-            }
-            Way::Puts(puts) => puts,
+        let destroys = match &self.way {
+            // Before there is a connection nobody knows whether the peer has put its word.
+            Way::Messages(_) if !worker.is_connected() && self.common.puts => verdict.destroys(),
+            Way::Messages(_) => out,
+            Way::Puts(_) => verdict.destroys(),
         };
-        let destroys = verdict.destroys();
-        if destroys || !worker.is_connected() {
+        if destroys {
             drop(worker);
         } else {
             // Replies to the peer may be pending in it, and UCX does not survive that everywhere.
             worker.abandon();
             self.common.left.set(self.common.left.get() + 1);
         }
-        // Who comes here with jobs has a proof for them.
-        puts.let_go(why);
-        if verdict.writes.is_some() {
-            self.path.fence();
+        if let Way::Puts(puts) = &mut self.way {
+            // Who comes here with jobs has a proof for them.
+            puts.let_go(why);
+            if verdict.writes.is_some() {
+                self.path.fence();
+            }
+        }
+    }
+
+    /// Sends the peer what is no frame.
+    #[cfg(test)]
+    pub(super) fn send_raw(&self, bytes: Vec<u8>) {
+        if let Some(worker) = &self.worker {
+            worker.send(0, bytes, HEADER);
         }
     }
 
@@ -427,6 +444,10 @@ impl Route {
     pub(super) fn arm(&self) -> bool {
         #[cfg(test)]
         if self.held {
+            return true;
+        }
+        if self.is_retired() {
+            // It is looked at now and then; one whose endpoints do not close would never let others sleep.
             return true;
         }
         match self.worker.as_ref().map(Worker::arm) {

@@ -8,10 +8,15 @@ use crate::memory::{
     CancelFlag, Doorbell, JobBack, JobId, OpenGate, ReadLease, Target, TicketSink, WriteLease,
     open_far,
 };
+use kvroom_kernels::coverage::Rect;
 use kvroom_kernels::layout::{Order, PoolKind};
+use std::cell::Cell;
 use std::io::Write;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+mod ends;
+mod failures;
 
 /// What a test does to the thread.
 pub(super) type Poke = Box<dyn FnOnce(&mut super::thread::Thread) + Send>;
@@ -33,6 +38,18 @@ fn options(transports: &str) -> UcxOptions {
         transports: Some(transports.into()),
         wire_up: Duration::from_secs(20),
         ..UcxOptions::default()
+    }
+}
+
+/// The same, with puts if these are used.
+fn options_for(transports: &str, mode: UcxMode) -> UcxOptions {
+    let one_sided = match mode {
+        UcxMode::OneSided => OneSided::Always,
+        UcxMode::Messages => OneSided::Rdma,
+    };
+    UcxOptions {
+        one_sided,
+        ..options(transports)
     }
 }
 
@@ -92,6 +109,7 @@ struct Pair {
     gates: Arc<GateTable>,
     stats: Arc<Stats>,
     meter: Arc<Meter>,
+    claims: Cell<u64>,
 }
 
 impl Pair {
@@ -111,6 +129,7 @@ impl Pair {
             gates: GateTable::new(64),
             stats: Arc::default(),
             meter: Arc::default(),
+            claims: Cell::new(0),
         };
         pair.back
             .guard(WRITER, &pair.gates, &pair.stats, &pair.meter);
@@ -119,39 +138,48 @@ impl Pair {
         Some(pair)
     }
 
-    /// Lends pages to the sender.
-    fn open(&self, number: u64, sections: &[(&Pool, &[u32])]) -> Opened {
+    /// Lends pages to the sender, and perhaps an aux row.
+    fn open(&self, sections: &[(&Pool, &[u32])], aux: Option<(&Pool, u32)>) -> Opened {
         let mut leases = Vec::new();
-        let mut targets = Vec::new();
-        for (pool, pages) in sections {
+        let mut lend = |pool: &Pool, pages: &[u32]| {
             let mut lease = pool.lease_write(pages).unwrap();
-            targets.push(lease.target_section());
+            let target = lease.target_section();
             leases.push(lease);
-        }
-        let target = Target::new(targets, None, Arc::new(Nothing)).only_for(WRITER, 0..u32::MAX);
-        let (number, far) = (ClaimNo(number), self.back.gated_here());
-        let gate = match far {
+            target
+        };
+        let targets = sections
+            .iter()
+            .map(|(pool, pages)| lend(pool, pages))
+            .collect();
+        let row = aux.map(|(pool, row)| lend(pool, &[row]));
+        let target = Target::new(targets, row, Arc::new(Nothing)).only_for(WRITER, 0..u32::MAX);
+        let number = ClaimNo(self.claims.get() + 1);
+        self.claims.set(number.0);
+        let gate = match self.back.gated_here() {
             true => self.gates.open(number, target).unwrap(),
             false => open_far(number, target, self.back.path()),
         };
-        let far = |(pool, pages): &(&Pool, &[u32])| FarSection {
+        let far = |pool: &Pool, pages: &[u32]| FarSection {
             pool: Arc::new(FarPool {
                 layout: Arc::clone(pool.layout()),
                 key: wait(self.to.register(pool)).unwrap(),
             }),
-            pages: (*pages).into(),
+            pages: pages.into(),
         };
         let claim = (!self.back.gated_here()).then(|| {
             Arc::new(UcxClaim {
                 number,
-                sections: sections.iter().map(far).collect(),
-                aux: None,
+                sections: sections
+                    .iter()
+                    .map(|(pool, pages)| far(pool, pages))
+                    .collect(),
+                aux: aux.map(|(pool, row)| far(pool, &[row])),
             })
         });
         Opened {
             gate,
             claim,
-            leases,
+            _leases: leases,
         }
     }
 
@@ -228,7 +256,7 @@ fn value(layer: u32, page: usize, at: usize) -> u8 {
 struct Opened {
     gate: OpenGate,
     claim: Option<Arc<UcxClaim>>,
-    leases: Vec<WriteLease>,
+    _leases: Vec<WriteLease>,
 }
 
 struct Nothing;
@@ -252,7 +280,17 @@ impl Posted {
     }
 
     fn is_out(&self) -> bool {
-        self.backs.try_recv().is_err()
+        matches!(self.backs.try_recv(), Err(TryRecvError::Empty))
+    }
+
+    /// It does not come back for a while. Only a ticket that does is noticed.
+    fn stays_out(&self) {
+        let came = self.backs.recv_timeout(Duration::from_millis(150));
+        assert_eq!(
+            came.err(),
+            Some(RecvTimeoutError::Timeout),
+            "its ticket came back"
+        );
     }
 }
 
@@ -272,6 +310,45 @@ fn written(pool: &Pool) -> Vec<(u32, u32)> {
     cells
 }
 
+/// Asks the thread for something.
+fn poke<T: Send + 'static>(
+    ucx: &Ucx,
+    does: impl FnOnce(&mut super::thread::Thread) -> T + Send + 'static,
+) -> T {
+    let (tx, rx) = channel();
+    let poke: Poke = Box::new(move |thread| {
+        let _ = tx.send(does(thread));
+    });
+    assert!(ucx.0.mailbox.put(Command::Test(poke)).is_ok());
+    rx.recv_timeout(PATIENCE).unwrap()
+}
+
+/// Keeps an end from letting UCX work, as if its process stood still.
+fn hold(ucx: &Ucx, route: &UcxRoute, held: bool) {
+    let number = route.handle.number;
+    poke(ucx, move |thread| {
+        thread.at(number, |route| route.held = held)
+    });
+}
+
+fn until(what: &str, is: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < PATIENCE, "{what} never comes");
+        std::thread::yield_now();
+    }
+}
+
+/// A large room's pages and a claim of as many.
+fn large(pair: &Pair, page_bytes: u64, pages: u32) -> (ReadLease, Pool, Opened) {
+    let layout = || layout(Order::PagesFirst, 1, pages, page_bytes);
+    let all: Vec<u32> = (0..pages).collect();
+    let lease = source(layout(), &all);
+    let pool = Pool::owned(layout()).unwrap();
+    let open = pair.open(&[(&pool, &all)], None);
+    (lease, pool, open)
+}
+
 fn has(pool: &Pool, layer: u32, page: u32, i: usize) -> bool {
     let mut bytes = vec![0; pool.layout().page_bytes as usize];
     pool.observe(layer, page, &mut bytes).unwrap();
@@ -282,7 +359,7 @@ fn has(pool: &Pool, layer: u32, page: u32, i: usize) -> bool {
 #[test]
 fn bytes_arrive_in_the_pages_that_a_claim_names_and_nowhere_else() {
     for (transports, mode) in HERE {
-        let Some(pair) = Pair::new(&options(transports), mode) else {
+        let Some(pair) = Pair::new(&options_for(transports, mode), mode) else {
             continue;
         };
         for (order, page_bytes, class) in [
@@ -295,7 +372,7 @@ fn bytes_arrive_in_the_pages_that_a_claim_names_and_nowhere_else() {
             let lease = source(layout(), &[1, 4, 2]);
             let pool = Pool::owned(layout()).unwrap();
             let pages = [6, 0, 3];
-            let open = pair.open(7, &[(&pool, &pages)]);
+            let open = pair.open(&[(&pool, &pages)], None);
             let posted = pair.post(&lease, &open, 7, class, 0);
             let back = posted.back();
             assert!(back.finished, "{transports}: {:?}", back.facts);
@@ -316,5 +393,152 @@ fn bytes_arrive_in_the_pages_that_a_claim_names_and_nowhere_else() {
             }
         }
         drop(pair);
+    }
+}
+
+#[test]
+fn sections_and_the_aux_row_have_places_of_their_own() {
+    for (transports, mode) in HERE {
+        let Some(pair) = Pair::new(&options_for(transports, mode), mode) else {
+            continue;
+        };
+        let (first, second) = (
+            Pool::owned(layout(Order::LayersFirst, 2, 4, 4096)).unwrap(),
+            Pool::owned(layout(Order::PagesFirst, 3, 4, 256)).unwrap(),
+        );
+        let rows = Pool::owned(PoolLayout {
+            kind: PoolKind::Aux,
+            ..layout(Order::PagesFirst, 1, 4, 512)
+        })
+        .unwrap();
+        let open = pair.open(&[(&first, &[0, 2]), (&second, &[3, 1])], Some((&rows, 2)));
+        let lease = source(layout(Order::PagesFirst, 3, 4, 256), &[0, 3]);
+        let back = pair.post(&lease, &open, 1, Class::Bulk, 1).back();
+        assert!(back.finished, "{:?}", back.facts);
+        let row = source(
+            PoolLayout {
+                kind: PoolKind::Aux,
+                ..layout(Order::PagesFirst, 1, 4, 512)
+            },
+            &[1],
+        );
+        let back = pair.post(&row, &open, 1, Class::Bulk, Rect::AUX).back();
+        assert!(back.finished, "{:?}", back.facts);
+        assert_eq!(written(&first), []);
+        assert_eq!(written(&second).len(), 6);
+        assert!(has(&second, 2, 3, 0) && has(&second, 0, 1, 1));
+        assert_eq!(written(&rows), [(0, 2)]);
+        assert!(has(&rows, 0, 2, 0));
+        // One that is not there is an error of the job.
+        let back = pair.post(&lease, &open, 1, Class::Bulk, 2).back();
+        assert!(!back.finished);
+        if mode == UcxMode::OneSided {
+            assert!(back.facts.errored.unwrap().contains("no section 2"));
+        }
+    }
+}
+
+#[test]
+fn a_ticket_comes_back_only_when_its_bytes_are_there() {
+    for (transports, mode) in HERE {
+        let Some(pair) = Pair::new(&options_for(transports, mode), mode) else {
+            continue;
+        };
+        let (lease, pool, open) = large(&pair, 4096, 8);
+        hold(&pair.to, &pair.back, true);
+        let posted = pair.post(&lease, &open, 1, Class::Interactive, 0);
+        posted.stays_out();
+        assert_eq!(written(&pool), []);
+        hold(&pair.to, &pair.back, false);
+        let back = posted.back();
+        assert!(back.finished, "{transports}: {:?}", back.facts);
+        assert_eq!(written(&pool).len(), 8);
+    }
+}
+
+#[test]
+fn a_cancelled_job_costs_a_window() {
+    for (transports, mode) in HERE {
+        let Some(pair) = Pair::new(&options_for(transports, mode), mode) else {
+            continue;
+        };
+        let (lease, pool, open) = large(&pair, 16 << 10, 1024);
+        hold(&pair.to, &pair.back, true);
+        let posted = pair.post(&lease, &open, 1, Class::Bulk, 0);
+        let waiting = pair.post(&lease, &open, 1, Class::Bulk, 0);
+        posted.stays_out();
+        posted.cancel.cancel();
+        waiting.cancel.cancel();
+        pair.route.cancel(LifeId(1));
+        // What was not begun is back at once, and what reads its source no more.
+        assert!(!waiting.back().finished);
+        if mode == UcxMode::OneSided {
+            posted.stays_out();
+        } else {
+            assert_eq!(posted.back().facts.landed_bytes, 0);
+        }
+        hold(&pair.to, &pair.back, false);
+        if mode == UcxMode::OneSided {
+            let back = posted.back();
+            assert!(
+                !back.finished && back.facts.errored.is_none(),
+                "{:?}",
+                back.facts
+            );
+            assert_eq!(back.facts.landed_bytes, 1 << 20, "{transports}");
+        }
+        // Whatever comes after it, comes after all of it.
+        let (small, there, to) = large(&pair, 512, 1);
+        assert!(pair.post(&small, &to, 2, Class::Bulk, 0).back().finished);
+        assert_eq!(written(&there).len(), 1);
+        assert_eq!(
+            written(&pool).len(),
+            64,
+            "{transports}: a window and no more"
+        );
+    }
+}
+
+#[test]
+fn a_small_room_does_not_wait_for_a_large_one() {
+    for (transports, mode) in HERE {
+        let Some(pair) = Pair::new(&options_for(transports, mode), mode) else {
+            continue;
+        };
+        let (lease, _, open) = large(&pair, 64 << 10, 512);
+        let (small, _, to) = large(&pair, 4096, 2);
+        hold(&pair.to, &pair.back, true);
+        let posted = pair.post(&lease, &open, 1, Class::Bulk, 0);
+        let quick = pair.post(&small, &to, 2, Class::Interactive, 0);
+        hold(&pair.to, &pair.back, false);
+        assert!(quick.back().finished);
+        assert!(posted.is_out(), "{transports}: it waited for 32 MiB");
+        assert!(posted.back().finished);
+    }
+}
+
+#[test]
+fn a_closed_gate_refuses_what_is_under_way() {
+    for (transports, mode) in HERE {
+        if mode == UcxMode::OneSided {
+            continue; // There the gate is with the sender.
+        }
+        let Some(pair) = Pair::new(&options_for(transports, mode), mode) else {
+            continue;
+        };
+        let (lease, pool, open) = large(&pair, 16 << 10, 64);
+        hold(&pair.to, &pair.back, true);
+        let posted = pair.post(&lease, &open, 1, Class::Bulk, 0);
+        posted.stays_out();
+        assert!(open.gate.close().try_finish().is_ok());
+        hold(&pair.to, &pair.back, false);
+        let back = posted.back();
+        assert!(
+            !back.finished && back.facts.refused_pieces > 0,
+            "{:?}",
+            back.facts
+        );
+        assert_eq!(written(&pool), []);
+        assert!(pair.stats.read().late_bytes > 0);
     }
 }

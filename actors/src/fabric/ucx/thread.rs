@@ -21,7 +21,7 @@ use super::events::Events;
 use super::fence::Verdict;
 use super::mailbox::{Command, EndNo, Mailbox};
 use super::options::{OneSided, UcxOptions};
-use super::route::{Common, Route};
+use super::route::{Common, OVER, Route};
 use super::transports::{has_rdma, transports};
 use kvroom_ucx_sys::{Ucx as Library, Version};
 use std::cell::Cell;
@@ -83,11 +83,7 @@ const PANICKED: &str = ": it panicked, which is a bug of kvroom";
 
 /// What UCX is told instead of its environment's settings.
 fn settings(options: &UcxOptions) -> Result<Vec<Setting>, UcxError> {
-    let mut settings = vec![
-        // Without it there are no errors from peers on this host, and so no endpoints.
-        (c"MM_ERROR_HANDLING", c"y".to_owned()),
-        (c"KEEPALIVE_INTERVAL", c"1s".to_owned()),
-    ];
+    let mut settings = vec![(c"KEEPALIVE_INTERVAL", c"1s".to_owned())];
     let text = |name: &str, value: &str| {
         CString::new(value).map_err(|_| UcxError::Library(format!("{name} has a zero byte")))
     };
@@ -114,6 +110,9 @@ fn choose(
     let with = |transports: Option<&CStr>| {
         let mut settings = settings.to_vec();
         settings.extend(transports.map(|names| (c"TLS", names.to_owned())));
+        let said = settings.iter().find(|(name, _)| *name == c"TLS");
+        let of = said.map(|(_, names)| names.to_string_lossy().into_owned());
+        settings.extend(of_transports(of.as_deref().unwrap_or_default()));
         let context = Context::new(Arc::clone(library), &settings)?;
         let found = transports_of(&context);
         Ok((context, found))
@@ -127,6 +126,26 @@ fn choose(
     }
     context.discard();
     with(Some(WITH_RDMA))
+}
+
+/// Settings of transports that are used, or could be. UCX complains of those of others.
+fn of_transports(names: &str) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    // A list of all but some.
+    let but = names.is_empty() || names.starts_with('^');
+    let listed: Vec<&str> = names
+        .trim_start_matches('^')
+        .split(',')
+        .map(str::trim)
+        .collect();
+    let has = |some: &[&str]| {
+        listed.contains(&"all") || some.iter().any(|name| listed.contains(name) != but)
+    };
+    if has(&["posix", "sysv", "xpmem", "mm", "sm", "shm"]) {
+        // Without it there are no errors from peers on this host, and so no endpoints.
+        settings.push((c"MM_ERROR_HANDLING", c"y".to_owned()));
+    }
+    settings
 }
 
 fn transports_of(context: &Context) -> Vec<String> {
@@ -196,6 +215,7 @@ impl Thread {
             options,
             verdict,
             left: Cell::new(0),
+            puts,
         };
         let thread = Thread {
             mailbox,
@@ -266,10 +286,13 @@ impl Thread {
             Command::Connect(number, theirs, mode, reply) => {
                 self.at(number, |route| route.connect(&theirs, mode, reply, now));
             }
-            Command::Post(number, job) => {
-                // Without a route it is dropped: its ticket says that it never went anywhere.
-                self.at(number, |route| route.post(*job));
-            }
+            Command::Post(number, mut job) => match self.routes.get_mut(&number) {
+                Some(route) => {
+                    route.post(*job);
+                    self.hot.insert(number);
+                }
+                None => job.ticket.errored(OVER),
+            },
             Command::Cancel(number, life) => self.at(number, |route| route.cancel(life)),
             Command::Close(number) => self.at(number, |route| route.close(now)),
             Command::Quit => self.quit = true,
@@ -284,6 +307,18 @@ impl Thread {
             does(route);
             self.hot.insert(number);
         }
+    }
+
+    /// How many ends there are.
+    #[cfg(test)]
+    pub(super) fn ends(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// How many workers were left alone.
+    #[cfg(test)]
+    pub(super) fn left(&self) -> usize {
+        self.common.left.get()
     }
 
     fn end(&mut self) -> Result<super::mailbox::Born, UcxError> {

@@ -250,23 +250,25 @@ impl Worker {
             return Err(refused(call, "what the peer sent is no remote key"));
         }
         let padded = with_margin(&key.key);
-        let mut remote = Vec::new();
+        let key = key.key.clone();
+        let remote = Vec::new();
+        // Here from the beginning, so that what was unpacked is let go of with the worker in any case.
+        self.keys.push(Known { key, remote });
+        let at = self.keys.len() - 1;
         for endpoint in &self.endpoints {
+            let mut raw = null_mut();
             if endpoint.raw.is_null() {
                 return Err(refused(call, "the endpoint is closed"));
             }
-            let mut raw = null_mut();
             // SAFETY: an endpoint that is open, a key whose parts are within it, and a handle in this
             // frame.
             let status = unsafe {
                 (self.call().ucp_ep_rkey_unpack)(endpoint.raw, padded.as_ptr().cast(), &mut raw)
             };
-            done(self.library(), call, status, "")?;
-            remote.push(raw);
+            done(self.context.library(), call, status, "")?;
+            self.keys[at].remote.push(raw);
         }
-        let key = key.key.clone();
-        self.keys.push(Known { key, remote });
-        Ok(KeyNo(self.keys.len() - 1))
+        Ok(KeyNo(at))
     }
 
     /// Something to post with. It is over once [`Worker::flush`] was called with it and all has ended.
@@ -411,11 +413,25 @@ impl Worker {
         }
     }
 
-    /// Whether its endpoints are closed and all that was posted has ended.
+    /// Whether closing its endpoints has ended, and well. Then no source is read any more, also not for calls
+    /// of which UCX never says that they ended, as happens to flushes after the peer has failed.
     pub(super) fn is_out(&self) -> bool {
-        let closed = |e: &Endpoint| e.closing.as_ref().is_some_and(|flight| flight.is_over());
+        let well = |flight: &Rc<Flight>| flight.is_over() && !flight.is_bad();
+        let closed = |e: &Endpoint| e.closing.as_ref().is_some_and(well);
         self.endpoints.iter().all(closed)
-            && self.flights.borrow().iter().all(|flight| flight.is_over())
+    }
+
+    /// What has not ended, for people.
+    pub(super) fn describe(&self) -> String {
+        let closing = self.endpoints.iter().filter_map(|e| e.closing.as_ref());
+        let closing: Vec<_> = closing.map(|f| (f.out.get(), self.error_of(f))).collect();
+        let out: u32 = self
+            .flights
+            .borrow()
+            .iter()
+            .map(|flight| flight.out.get())
+            .sum();
+        format!("closing {closing:?}, calls under way {out}")
     }
 
     /// What an endpoint failed with, if one did.
