@@ -43,7 +43,12 @@ fn a_daemon_that_is_to_use_ucx_in_any_case_does_not_start_without_it_and_says_wh
 #[test]
 fn a_daemon_that_may_use_ucx_serves_without_it_and_readyz_says_that_it_is_not_used_and_why() {
     let none = made_ucx::folder("daemon-without").join("libucp.so.0");
-    let arguments = ["--ucx-when", "rdma", "--ucx-library", none.to_str().unwrap()];
+    let arguments = [
+        "--ucx-when",
+        "rdma",
+        "--ucx-library",
+        none.to_str().unwrap(),
+    ];
     let mut daemon = Daemon::start(&arguments);
     let answer = daemon.until("/readyz", |answer| {
         answer.status == 200 && check(&answer.json()).is_some()

@@ -104,7 +104,8 @@ fn no_library_is_absent_with_what_to_do_and_nothing_bad() {
 
 #[test]
 fn a_library_that_ends_the_process_that_opens_it_ends_no_doctor() {
-    let aborts = "#include <stdlib.h>\n__attribute__((constructor)) static void dies(void) { abort(); }\n";
+    let aborts =
+        "#include <stdlib.h>\n__attribute__((constructor)) static void dies(void) { abort(); }\n";
     let Some(library) = library("doctor-aborts", (1, 20, 0), aborts) else {
         return;
     };

@@ -45,7 +45,8 @@ impl Net {
     /// Least and most of [`UcxOptions::window_puts`].
     pub const UCX_WINDOW_PUTS: (u32, u32) = (1, 4_096);
     /// Least and most of [`UcxOptions::wire_up`], [`UcxOptions::flush`] and [`UcxOptions::close`].
-    pub const UCX_TIMES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(600));
+    pub const UCX_TIMES: (Duration, Duration) =
+        (Duration::from_millis(10), Duration::from_secs(600));
     /// Least and most of [`UcxOptions::spin`].
     pub const UCX_SPIN: (Duration, Duration) = (Duration::ZERO, Duration::from_millis(10));
     /// Least and most of [`UcxOptions::retired`].
@@ -125,14 +126,38 @@ mod tests {
     #[test]
     fn a_node_with_an_option_of_ucx_beyond_its_bounds_is_not_started_and_names_it() {
         let wrong: [(Change, &str); 8] = [
-            (|u| u.window_bytes = 4095, "ucx.window_bytes is 4095; it must be 4096 to 67108864"),
-            (|u| u.window_puts = 0, "ucx.window_puts is 0; it must be 1 to 4096"),
-            (|u| u.window_puts = 4097, "ucx.window_puts is 4097; it must be 1 to 4096"),
-            (|u| u.wire_up = Duration::ZERO, "ucx.wire_up is 0ns; it must be 10ms to 600s"),
-            (|u| u.flush = Duration::from_secs(601), "ucx.flush is 601s; it must be 10ms to 600s"),
-            (|u| u.close = Duration::ZERO, "ucx.close is 0ns; it must be 10ms to 600s"),
-            (|u| u.spin = Duration::from_secs(1), "ucx.spin is 1s; it must be 0ns to 10ms"),
-            (|u| u.retired = 65_537, "ucx.retired is 65537; it must be 0 to 65536"),
+            (
+                |u| u.window_bytes = 4095,
+                "ucx.window_bytes is 4095; it must be 4096 to 67108864",
+            ),
+            (
+                |u| u.window_puts = 0,
+                "ucx.window_puts is 0; it must be 1 to 4096",
+            ),
+            (
+                |u| u.window_puts = 4097,
+                "ucx.window_puts is 4097; it must be 1 to 4096",
+            ),
+            (
+                |u| u.wire_up = Duration::ZERO,
+                "ucx.wire_up is 0ns; it must be 10ms to 600s",
+            ),
+            (
+                |u| u.flush = Duration::from_secs(601),
+                "ucx.flush is 601s; it must be 10ms to 600s",
+            ),
+            (
+                |u| u.close = Duration::ZERO,
+                "ucx.close is 0ns; it must be 10ms to 600s",
+            ),
+            (
+                |u| u.spin = Duration::from_secs(1),
+                "ucx.spin is 1s; it must be 0ns to 10ms",
+            ),
+            (
+                |u| u.retired = 65_537,
+                "ucx.retired is 65537; it must be 0 to 65536",
+            ),
         ];
         for (change, text) in wrong {
             let mut config = NodeConfig::new("bounds");

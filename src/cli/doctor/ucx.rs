@@ -204,7 +204,10 @@ fn judge(said: &[Said], end: &str) -> (Ucx, SelfTest) {
             Said::Failed(why) => test = Some(SelfTest::Failed(why)),
         }
     }
-    (ucx, test.unwrap_or_else(|| SelfTest::Failed(end.to_owned())))
+    (
+        ucx,
+        test.unwrap_or_else(|| SelfTest::Failed(end.to_owned())),
+    )
 }
 
 /// In the child: opens it, and says what comes of it as soon as that is known.

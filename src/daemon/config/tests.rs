@@ -309,7 +309,10 @@ fn a_value_of_another_type_or_beyond_its_bounds_is_refused_with_its_line() {
             "[node]\nspin = '11ms'",
             "\"11ms\" is not within \"0s\" to \"10ms\"",
         ),
-        ("[ucx]\nwhen = 'yes'", "is not \"off\", \"rdma\" or \"always\""),
+        (
+            "[ucx]\nwhen = 'yes'",
+            "is not \"off\", \"rdma\" or \"always\"",
+        ),
         ("[ucx]\nwhen = true", "true is not \"off\", \"rdma\""),
         ("[ucx]\none_sided = 'off'", "is not \"rdma\" or \"always\""),
         ("[ucx]\nlibrary = ''", "ucx.library: it is empty"),
@@ -330,10 +333,7 @@ fn a_value_of_another_type_or_beyond_its_bounds_is_refused_with_its_line() {
             "[ucx]\nspin = '11ms'",
             "ucx.spin: \"11ms\" is not within \"0s\" to \"10ms\"",
         ),
-        (
-            "[ucx]\nretired = 65537",
-            "65537 is not within 0 to 65536",
-        ),
+        ("[ucx]\nretired = 65537", "65537 is not within 0 to 65536"),
         ("[http]\nlisten = 'localhost'", "write IP:PORT"),
         ("[http]\nlisten = 7480", "7480 is no address"),
         ("[node]\nconnect = ['h:7']", "write tcp://HOST:PORT"),

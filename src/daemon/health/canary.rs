@@ -518,8 +518,8 @@ impl Runner {
         // Who has a pool on a device shares no memory with anybody, and offers no pages to UCX: then its
         // peers' bytes go over sockets, and so do these.
         let on_device = || self.main.pools().iter().any(|p| p.device().is_some());
-        let as_sockets = matches!(road.fabric, Fabric::Shm | Fabric::Ucx)
-            && main.fabric() == Some(Fabric::Tcp);
+        let as_sockets =
+            matches!(road.fabric, Fabric::Shm | Fabric::Ucx) && main.fabric() == Some(Fabric::Tcp);
         if main.fabric() != Some(road.fabric) && !(as_sockets && on_device()) {
             let is = main
                 .fabric()

@@ -459,10 +459,7 @@ mod tests {
             "{not_used}"
         );
         let new = seen(false, facts(99, true));
-        assert_eq!(
-            new,
-            "UCX 1.99.1, which tests have not run with, with RDMA"
-        );
+        assert_eq!(new, "UCX 1.99.1, which tests have not run with, with RDMA");
         let none = seen(true, Err("no libucp.so.0; install it".into()));
         assert_eq!(none, "it is not used: no libucp.so.0; install it");
     }
