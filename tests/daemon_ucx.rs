@@ -5,7 +5,6 @@
     reason = "helpers of tests fail by panicking, as tests do"
 )]
 
-#[allow(dead_code)]
 #[path = "common/daemon.rs"]
 mod daemon;
 #[path = "common/made_ucx.rs"]
