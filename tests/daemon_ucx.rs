@@ -1,4 +1,4 @@
-//! A daemon that is to use UCX, without its library, with one that is too old, and with a real one.
+//! A daemon that is to use UCX: without its library, and with a real one.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
