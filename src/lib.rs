@@ -93,7 +93,7 @@ pub use api::{
     AbortedRooms, Chunk, ChunkBuilder, EarlyClaim, Ended, FinishError, FinishProblem, LegBytes,
     Node, NodeBuilder, NodeStats, Peer, PushError, PushedChunk, ReceiveBuilder, ReceiveRoom,
     Released, ReserveError, Role, RoomInfo, SendBuilder, SendRoom, ShutdownReport, Slot,
-    StartError, StartErrorKind, Which,
+    StartError, StartErrorKind, UcxFacts, Which,
 };
 pub use api::{metrics, record};
 pub use kvroom_actors::copy::schedule::Class;
@@ -111,8 +111,8 @@ pub use kvroom_actors::reason::{Code, Reason, Side};
 pub use kvroom_actors::room::{Outcome, StateName};
 pub use kvroom_actors::runtime::{
     AddressError, ClusterKey, ConnectError, Cpus, Driver, KeyTooShort, ListenError, LocalHub, Net,
-    NodeError, OneSided, OtherProcess, PeerState, PinError, Pinning, PoolChangeError, UcxError,
-    UcxOptions, UcxUse, cpus_of_this_thread,
+    NodeError, OneSided, OtherProcess, PeerState, PinError, Pinning, PoolChangeError, UcxBound,
+    UcxError, UcxOptions, UcxUse, cpus_of_this_thread,
 };
 pub use kvroom_actors::supervisor::spent::Spent;
 pub use kvroom_kernels::layout::{Order, PoolKind, PoolLayout};

@@ -233,7 +233,7 @@ fn every_command_line_is_one_that_the_program_takes() {
             commands += 1;
         }
     }
-    assert_eq!(commands, 3);
+    assert_eq!(commands, 4);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod receive;
 pub mod record;
 mod send;
 mod stats;
+mod ucx;
 
 pub use chunk::{Chunk, ChunkBuilder, PushedChunk, Slot};
 pub use error::{
@@ -22,6 +23,7 @@ pub use node::{Node, NodeBuilder, Peer};
 pub use receive::{ReceiveBuilder, ReceiveRoom};
 pub use send::{SendBuilder, SendRoom};
 pub use stats::{AbortedRooms, EarlyClaim, LegBytes, NodeStats, RoomInfo, ShutdownReport, Which};
+pub use ucx::UcxFacts;
 
 use kvroom_actors::handle::Landed;
 use kvroom_actors::memory::Proof;

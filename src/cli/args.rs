@@ -23,6 +23,7 @@ pub(crate) use serve::{ConfigArgs, ServeArgs};
 pub(crate) use words::PoolSpec;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
 
 const ABOUT: &str = "\
 Moves the KV cache of LLM requests from a prefill engine to a decode engine,
@@ -70,8 +71,11 @@ Keys of --json (stable; a value that cannot be found out is null):
   cuda        what the CUDA driver says within 3 seconds: state (works | absent | broken | not in this
               build), driver (the version it is for), compiler (the version of NVRTC), devices (list of
               ordinal, name, capability, memory_bytes, multiprocessors, problem), detail
-  fabrics     list of name, state (works | broken | not run | not in this build), detail; unix is
-              fabric tcp over a Unix socket
+  ucx         what came of opening UCX, in a process of its own and within 20 seconds: state (opened |
+              absent | refused: too old, or not UCX | broken: that process died), version, tested
+              (whether kvroom's tests have run with it), library (the file), rdma, detail
+  fabrics     list of name, state (works | broken | not run), detail; unix is fabric tcp over a Unix
+              socket
   libraries   list of name, found_at (list), loaded, detail
   checks      list of name, required, ok, detail
   ok          true if every required check is ok; else the exit code is 3";
@@ -158,6 +162,12 @@ pub(crate) struct DoctorArgs {
     /// One JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+    /// UCX's library; what the system finds as libucp.so.0 if not given
+    #[arg(long, value_name = "FILE", env = "KVROOM_UCX_LIBRARY")]
+    pub(crate) ucx_library: Option<PathBuf>,
+    /// In the process that opens UCX: say what comes of it, and nothing else.
+    #[arg(long, hide = true)]
+    pub(crate) try_ucx: bool,
 }
 
 #[cfg(test)]

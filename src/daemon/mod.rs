@@ -100,6 +100,7 @@ async fn serve(config: Config) -> Result<Verdict, Failure> {
         hub,
         devices: devices.clone(),
         shm: config.node.shm,
+        ucx: config.ucx.options(),
         key: crate::cli::node::key(config.node.cluster_key_file.as_deref())?,
         tasks: tasks.clone(),
     };

@@ -50,7 +50,7 @@ pub use control::{ConnectError, Contents, PeerInfo, PoolChangeError};
 pub use drive::Driver;
 pub use hub::LocalHub;
 pub use listen::ListenError;
-pub use net::{ClusterKey, KeyTooShort, Net, OneSided, UcxError, UcxOptions, UcxUse};
+pub use net::{ClusterKey, KeyTooShort, Net, OneSided, UcxBound, UcxError, UcxOptions, UcxUse};
 pub use other_process::OtherProcess;
 pub use stuck::Silent;
 pub use thread::{NodeError, Runtime, StopReport};

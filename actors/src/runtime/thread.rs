@@ -8,6 +8,7 @@ use super::control::{
 use super::drive::{Seat, Seated};
 use super::hub::{Door, Knock};
 use super::listen::{ListenError, Listener, bind, bind_near};
+use super::net::UcxBound;
 use super::pulse::{Beat, Beats, Entrance};
 use super::shared::{NamedPool, NodeShared, Pools};
 use super::stats::Stats;
@@ -66,6 +67,9 @@ pub enum NodeError {
     /// Data connections to each peer.
     #[error("Net::connections is {0}; it must be 1 to 64")]
     Connections(u16),
+    /// An option of UCX is beyond its bounds.
+    #[error(transparent)]
+    UcxBound(#[from] UcxBound),
     /// UCX is to be used in any case, and cannot be.
     #[error("Net::ucx says that UCX is to be used: {0}")]
     Ucx(UcxError),
@@ -453,6 +457,7 @@ fn check(config: &NodeConfig) -> Result<(), NodeError> {
     if !(1..=64).contains(&config.net.connections) {
         return Err(NodeError::Connections(config.net.connections));
     }
+    config.net.check_ucx()?;
     let limits = &config.limits;
     for (value, field) in [
         (config.lanes, "lanes"),

@@ -4,6 +4,7 @@ use super::devices::Cuda;
 use super::libraries;
 use super::machine::{Copies, Cpu, DevShm, HugePages, Machine, Memory, Os, Pidfd, Tcp};
 use super::self_test::{SelfTest, SelfTests};
+use super::ucx::Ucx;
 use serde::Serialize;
 
 /// Everything that `doctor` says. Field names and order are those of `--json`.
@@ -20,6 +21,7 @@ pub(crate) struct Report {
     pub(crate) tcp: Tcp,
     pub(crate) copies: Copies,
     pub(crate) cuda: Cuda,
+    pub(crate) ucx: Ucx,
     pub(crate) fabrics: Vec<Fabric>,
     pub(crate) libraries: Vec<Library>,
     pub(crate) checks: Vec<Check>,
@@ -56,8 +58,6 @@ pub(crate) enum State {
     Broken,
     #[serde(rename = "not run")]
     NotRun,
-    #[serde(rename = "not in this build")]
-    NotInBuild,
 }
 
 impl State {
@@ -67,7 +67,6 @@ impl State {
             State::Works => "works",
             State::Broken => "broken",
             State::NotRun => "not run",
-            State::NotInBuild => "not in this build",
         }
     }
 }
@@ -97,10 +96,11 @@ impl Report {
         m: Machine,
         found: Vec<libraries::Library>,
         cuda: Cuda,
+        (ucx, through_ucx): (Ucx, SelfTest),
         tests: &SelfTests,
     ) -> Report {
         let build = build();
-        let fabrics = fabrics(tests);
+        let fabrics = fabrics(tests, &through_ucx);
         let checks = checks(&m, &build, &fabrics);
         Report {
             version: env!("CARGO_PKG_VERSION"),
@@ -119,6 +119,7 @@ impl Report {
                 .map(|found| library(found, cuda.is_loaded()))
                 .collect(),
             cuda,
+            ucx,
             checks,
         }
     }
@@ -146,34 +147,27 @@ fn build() -> Build {
     }
 }
 
-fn fabrics(tests: &SelfTests) -> Vec<Fabric> {
+fn fabrics(tests: &SelfTests, ucx: &SelfTest) -> Vec<Fabric> {
     let tested = [
         ("local", &tests.local),
         ("tcp", &tests.tcp),
         ("unix", &tests.unix),
         ("shm", &tests.shm),
+        ("ucx", ucx),
     ];
-    let mut all: Vec<Fabric> = tested
-        .into_iter()
-        .map(|(name, test)| {
-            let (state, detail) = match test {
-                SelfTest::Passed(how) => (State::Works, how),
-                SelfTest::Failed(why) => (State::Broken, why),
-                SelfTest::NotRun(why) => (State::NotRun, why),
-            };
-            Fabric {
-                name,
-                state,
-                detail: detail.clone(),
-            }
-        })
-        .collect();
-    all.push(Fabric {
-        name: "ucx",
-        state: State::NotInBuild,
-        detail: "this build cannot use it; nothing else is used in its place".to_owned(),
+    let all = tested.into_iter().map(|(name, test)| {
+        let (state, detail) = match test {
+            SelfTest::Passed(how) => (State::Works, how),
+            SelfTest::Failed(why) => (State::Broken, why),
+            SelfTest::NotRun(why) => (State::NotRun, why),
+        };
+        Fabric {
+            name,
+            state,
+            detail: detail.clone(),
+        }
     });
-    all
+    all.collect()
 }
 
 fn library(found: libraries::Library, is_cuda_loaded: bool) -> Library {
@@ -182,8 +176,10 @@ fn library(found: libraries::Library, is_cuda_loaded: bool) -> Library {
         "opened to ask what devices there are; no fabric uses it".to_owned()
     } else if found.found_at.is_empty() {
         "not found".to_owned()
+    } else if found.fabric == "ucx" {
+        "not loaded here: a process of its own has opened what ucx says".to_owned()
     } else {
-        format!("not loaded: this build has no {} fabric", found.fabric)
+        format!("not loaded: {} could not be asked", found.fabric)
     };
     if let Some(trouble) = found.trouble {
         detail = format!("{detail}; {trouble}");
@@ -247,6 +243,7 @@ fn checks(m: &Machine, build: &Build, fabrics: &[Fabric]) -> Vec<Check> {
 mod tests {
     use super::super::devices::CudaState;
     use super::super::machine;
+    use super::super::ucx::UcxState;
     use super::*;
 
     fn report(local: SelfTest) -> Report {
@@ -263,7 +260,16 @@ mod tests {
             devices: Vec::new(),
             detail: "x".into(),
         };
-        Report::of(machine::look(), vec![], cuda, &tests)
+        let ucx = Ucx {
+            state: UcxState::Absent,
+            version: None,
+            tested: None,
+            library: None,
+            rdma: None,
+            detail: "x".into(),
+        };
+        let ucx = (ucx, SelfTest::NotRun("x".into()));
+        Report::of(machine::look(), vec![], cuda, ucx, &tests)
     }
 
     #[test]
@@ -312,12 +318,7 @@ mod tests {
 
     #[test]
     fn the_words_of_the_table_are_those_of_the_json() {
-        for state in [
-            State::Works,
-            State::Broken,
-            State::NotRun,
-            State::NotInBuild,
-        ] {
+        for state in [State::Works, State::Broken, State::NotRun] {
             assert_eq!(serde_json::to_value(state).unwrap(), state.word());
         }
     }
@@ -335,7 +336,7 @@ mod tests {
         };
         assert_eq!(
             found("ucx", &["/a"], None).detail,
-            "not loaded: this build has no ucx fabric"
+            "not loaded here: a process of its own has opened what ucx says"
         );
         assert_eq!(found("ucx", &[], Some("why")).detail, "not found; why");
         assert!(!found("ucx", &["/a"], None).loaded);

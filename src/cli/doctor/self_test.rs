@@ -1,5 +1,6 @@
 //! The proof that a fabric works: a real room between two nodes of this process.
 
+use super::super::args::{NetArgs, UcxWhen};
 use super::super::exit::Failure;
 use super::super::node::protocol::{Pages, Send};
 use super::super::pair::{self, Link, POOL, Pair, Setup};
@@ -46,16 +47,21 @@ pub(crate) struct SelfTests {
 /// Moves some pages through a room of each, compares them, and shuts all nodes down.
 pub(crate) fn self_tests() -> SelfTests {
     SelfTests {
-        local: self_test(Link::Local, false),
-        tcp: self_test(Link::Tcp, false),
-        unix: self_test(Link::Unix, false),
-        shm: self_test(Link::Unix, true),
+        local: self_test(Link::Local, false, NetArgs::default()),
+        tcp: self_test(Link::Tcp, false, NetArgs::default()),
+        unix: self_test(Link::Unix, false, NetArgs::default()),
+        shm: self_test(Link::Unix, true, NetArgs::default()),
     }
 }
 
-fn self_test(link: Link, shared: bool) -> SelfTest {
+/// The same through UCX, as it is said how to use it; to be called where UCX may be opened.
+pub(crate) fn through_ucx(net: NetArgs) -> SelfTest {
+    self_test(Link::Tcp, false, net)
+}
+
+fn self_test(link: Link, shared: bool, net: NetArgs) -> SelfTest {
     let work = async {
-        let moved = timeout(DEADLINE, move_and_compare(link, shared)).await;
+        let moved = timeout(DEADLINE, move_and_compare(link, shared, net)).await;
         moved.map_err(pair::failed("it did not end within ten seconds"))?
     };
     match pair::block_on(work) {
@@ -64,11 +70,13 @@ fn self_test(link: Link, shared: bool) -> SelfTest {
     }
 }
 
-async fn move_and_compare(link: Link, shared: bool) -> Result<String, Failure> {
+async fn move_and_compare(link: Link, shared: bool, net: NetArgs) -> Result<String, Failure> {
     let layout = pair::layout(LAYERS, 8, PAGE_BYTES);
+    let is_ucx = net.ucx != UcxWhen::Off;
     let setup = Setup {
         link,
         shared,
+        net,
         ..Setup::local(Some(layout), Limits::default())
     };
     let mut pair = Pair::start(setup).await?;
@@ -96,6 +104,7 @@ async fn move_and_compare(link: Link, shared: bool) -> Result<String, Failure> {
     let way = match link {
         Link::Local => "",
         Link::Tcp | Link::Unix if shared => " into shared memory",
+        Link::Tcp if is_ucx => " through UCX",
         Link::Tcp => " over 127.0.0.1",
         Link::Unix => " over a Unix socket",
     };

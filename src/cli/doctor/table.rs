@@ -39,7 +39,7 @@ pub(crate) fn table(r: &Report) -> String {
     );
     t.row("tcp", tcp(r));
     t.row("copies", copies(&r.copies));
-    t.heading("devices");
+    t.heading("devices and transports");
     t.row(
         "cuda",
         format!("{}: {}", r.cuda.state.word(), r.cuda.detail),
@@ -47,6 +47,7 @@ pub(crate) fn table(r: &Report) -> String {
     for gpu in &r.cuda.devices {
         t.row(&format!("device {}", gpu.ordinal), device(gpu));
     }
+    t.row("ucx", format!("{}: {}", r.ucx.state.word(), r.ucx.detail));
     t.heading("fabrics");
     for f in &r.fabrics {
         t.row(f.name, format!("{}: {}", f.state.word(), f.detail));

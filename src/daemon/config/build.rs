@@ -1,9 +1,9 @@
 //! From the configuration to a node.
 
-use super::schema::{Config, PoolSettings};
-use super::value::Backing;
+use super::schema::{Config, PoolSettings, UcxSettings};
+use super::value::{Backing, WhenOneSided, WhenUcx};
 use crate::cli::exit::Failure;
-use kvroom::{Net, Node, NodeBuilder, Pinning, Pool};
+use kvroom::{Net, Node, NodeBuilder, OneSided, Pinning, Pool, UcxOptions, UcxUse};
 
 /// The most bytes of a node's name.
 const MAX_NAME: usize = 64;
@@ -38,6 +38,7 @@ impl Config {
             payload_crc: node.payload_crc,
             shm: node.shm,
             shm_group: node.shm_group,
+            ucx: self.ucx.options(),
             ..Net::default()
         };
         let mut builder = Node::builder(&self.node_name(port))
@@ -78,6 +79,33 @@ impl Config {
     }
 }
 
+impl UcxSettings {
+    /// As the library has them.
+    pub(crate) fn options(&self) -> UcxOptions {
+        UcxOptions {
+            when: match self.when {
+                WhenUcx::Off => UcxUse::Off,
+                WhenUcx::Rdma => UcxUse::Rdma,
+                WhenUcx::Always => UcxUse::Always,
+            },
+            one_sided: match self.one_sided {
+                WhenOneSided::Rdma => OneSided::Rdma,
+                WhenOneSided::Always => OneSided::Always,
+            },
+            library: self.library.clone(),
+            transports: self.transports.clone(),
+            devices: self.devices.clone(),
+            window_bytes: self.window_bytes.0,
+            window_puts: self.window_puts,
+            wire_up: self.wire_up,
+            flush: self.flush,
+            close: self.close,
+            spin: self.spin,
+            retired: self.retired,
+        }
+    }
+}
+
 fn derived_name(host: &str, port: Option<u16>) -> String {
     let host = if host.is_empty() { "kvroom" } else { host };
     let end = match port {
@@ -93,7 +121,40 @@ fn derived_name(host: &str, port: Option<u16>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::schema::ROWS;
+    use super::super::value::Raw;
     use super::*;
+
+    #[test]
+    fn a_daemon_that_says_nothing_of_ucx_uses_it_as_the_library_does_and_each_key_is_passed_on() {
+        let mut settings = UcxSettings::default();
+        assert_eq!(settings.options(), UcxOptions::default());
+        for row in ROWS.iter().filter(|row| row.table == "ucx") {
+            let word = match row.key {
+                "when" | "one_sided" => "always",
+                "library" | "transports" | "devices" => "x",
+                "window_bytes" => "8KiB",
+                "window_puts" | "retired" => "7",
+                _ => "9ms",
+            };
+            // All times but `spin` have to be longer.
+            let word = if matches!(row.key, "wire_up" | "flush" | "close") {
+                "99ms"
+            } else {
+                word
+            };
+            let mut config = Config::default();
+            row.read(&mut config, &Raw::Word(word.into())).unwrap();
+            assert_ne!(
+                config.ucx.options(),
+                UcxOptions::default(),
+                "{} is passed on",
+                row.path()
+            );
+            settings = config.ucx;
+        }
+        assert_eq!(settings.options().retired, 7);
+    }
 
     #[test]
     fn a_node_without_a_name_has_that_of_the_host_with_the_port() {

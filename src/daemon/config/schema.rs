@@ -10,10 +10,12 @@
 //! Rules: a key that is added here is everywhere. The fields of [`Limits`] and [`Deadlines`] come from
 //! the lists that `kvroom node` uses, so none can be forgotten.
 
-use super::value::{Backing, Bytes, Listen, NodeAddress, Raw, Setting, Shown};
+use super::value::{
+    Backing, Bytes, Listen, NodeAddress, Raw, Setting, Shown, WhenOneSided, WhenUcx,
+};
 use crate::cli::settings::{DEADLINES, LIMITS};
 use crate::daemon::devices::Named;
-use kvroom::{Deadlines, Limits, Order, PoolKind};
+use kvroom::{Deadlines, Limits, Net, Order, PoolKind, UcxOptions};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -28,6 +30,8 @@ pub(crate) struct Config {
     pub(crate) http: Http,
     /// The node.
     pub(crate) node: NodeSettings,
+    /// UCX.
+    pub(crate) ucx: UcxSettings,
     /// Devices that pools can be on.
     pub(crate) devices: DeviceSettings,
     /// Pools that are there from the start.
@@ -228,6 +232,11 @@ const fn kib(n: u64) -> Bytes {
     Bytes(n << 10)
 }
 
+/// How the library uses UCX.
+fn defaults() -> UcxOptions {
+    UcxOptions::default()
+}
+
 tables! {
     /// What stands above all tables.
     Top {
@@ -309,6 +318,40 @@ tables! {
         pin_shards: Vec<usize> = Vec::new(), such as 2;
         /// Processors for the copy lanes, in their order.
         pin_lanes: Vec<usize> = Vec::new(), such as 3;
+    }
+
+    /// UCX: when bytes go through it, and how. It is opened when the daemon starts; `kvroom doctor` says what
+    /// there is. Peers need the same minor version of it.
+    UcxSettings {
+        /// When it is used: "off" is never, and it is not looked for; "rdma" is with peers that it reaches by
+        /// RDMA; "always" is with every peer that has it, by whatever it has, and without it the daemon does
+        /// not start. A peer that writes by itself without RDMA is trusted with the whole process.
+        when: WhenUcx = WhenUcx::Off;
+        /// When senders write into the receiver's memory by themselves: "rdma" where both sides could use RDMA,
+        /// "always" with every peer that says the same. Otherwise the receiver writes what comes in messages.
+        one_sided: WhenOneSided = WhenOneSided::Rdma;
+        /// The file of the library. libucp.so.0 where the system finds it, if not said.
+        library: Option<PathBuf> = None, such as "/opt/ucx/lib/libucp.so.0";
+        /// Transports that it may use, as UCX_TLS names them. All, if not said.
+        transports: Option<String> = None, such as "rc,sm";
+        /// Network devices that it may use, as UCX_NET_DEVICES names them. All, if not said.
+        devices: Option<String> = None, such as "mlx5_0:1";
+        /// Most bytes that a room has on their way to a peer; an abort waits for no more than that.
+        window_bytes: Bytes = Bytes(defaults().window_bytes),
+            within Bytes(Net::UCX_WINDOW_BYTES.0) => Bytes(Net::UCX_WINDOW_BYTES.1);
+        /// Most writes in that window.
+        window_puts: u32 = defaults().window_puts,
+            within Net::UCX_WINDOW_PUTS.0 => Net::UCX_WINDOW_PUTS.1;
+        /// How long a peer may take until the first write to it has landed. Then there is no session over UCX.
+        wire_up: Duration = defaults().wire_up, within Net::UCX_TIMES.0 => Net::UCX_TIMES.1;
+        /// How long a window may take until it has landed. Then the session is given up, and its rooms end.
+        flush: Duration = defaults().flush, within Net::UCX_TIMES.0 => Net::UCX_TIMES.1;
+        /// How long the end of a connection may take before it is forced.
+        close: Duration = defaults().close, within Net::UCX_TIMES.0 => Net::UCX_TIMES.1;
+        /// How long its thread looks for more work before it sleeps.
+        spin: Duration = defaults().spin, within Net::UCX_SPIN.0 => Net::UCX_SPIN.1;
+        /// Peers that did not answer and whose connections are kept, since they may still write.
+        retired: usize = defaults().retired, within Net::UCX_RETIRED.0 => Net::UCX_RETIRED.1;
     }
 
     /// Devices: which of them pools can be on, and how bytes are copied there.
@@ -405,6 +448,7 @@ pub(crate) const TABLES: &[(&str, &str)] = &[
     ("", Top::ABOUT),
     ("http", Http::ABOUT),
     ("node", NodeSettings::ABOUT),
+    ("ucx", UcxSettings::ABOUT),
     ("devices", DeviceSettings::ABOUT),
     (
         "limits",
@@ -440,10 +484,11 @@ fn rows() -> Vec<Row<Config>> {
             )+]
         };
     }
-    let [top, http, node, devices] = lifted!(
+    let [top, http, node, ucx, devices] = lifted!(
         Top at "" is top,
         Http at "http" is http,
         NodeSettings at "node" is node,
+        UcxSettings at "ucx" is ucx,
         DeviceSettings at "devices" is devices,
     );
     let rest = lifted!(
@@ -454,7 +499,7 @@ fn rows() -> Vec<Row<Config>> {
     );
     let limits = LIMITS.iter().map(limit_row);
     let deadlines = DEADLINES.iter().map(deadline_row);
-    let first = [top, http, node, devices].into_iter().flatten();
+    let first = [top, http, node, ucx, devices].into_iter().flatten();
     first
         .chain(limits)
         .chain(deadlines)

@@ -229,6 +229,7 @@ fn variables_of_other_things_are_left_alone() {
         ("KVROOM_PYTHON", "python3"),
         ("KVROOM_TEST_UCX_LIBRARIES", "libucp.so.0"),
         ("KVROOM_TEST_UCX_INCLUDE", "/usr/include"),
+        ("KVROOM_TEST_UCX_TLS", "tcp"),
         ("KVROOM_CHROMIUM", "chromium"),
         ("KVROOM_BIN", "kvroom"),
         ("KVROOM_BLESS", "1"),
@@ -308,6 +309,31 @@ fn a_value_of_another_type_or_beyond_its_bounds_is_refused_with_its_line() {
             "[node]\nspin = '11ms'",
             "\"11ms\" is not within \"0s\" to \"10ms\"",
         ),
+        (
+            "[ucx]\nwhen = 'yes'",
+            "is not \"off\", \"rdma\" or \"always\"",
+        ),
+        ("[ucx]\nwhen = true", "true is not \"off\", \"rdma\""),
+        ("[ucx]\none_sided = 'off'", "is not \"rdma\" or \"always\""),
+        ("[ucx]\nlibrary = ''", "ucx.library: it is empty"),
+        (
+            "[ucx]\nwindow_bytes = 4095",
+            "ucx.window_bytes: 4095 is not within \"4KiB\" to \"64MiB\"",
+        ),
+        ("[ucx]\nwindow_bytes = '65MiB'", "is not within"),
+        ("[ucx]\nwindow_puts = 0", "0 is not within 1 to 4096"),
+        ("[ucx]\nwindow_puts = 4097", "4097 is not within"),
+        (
+            "[ucx]\nwire_up = '9ms'",
+            "\"9ms\" is not within \"10ms\" to \"600s\"",
+        ),
+        ("[ucx]\nflush = '601s'", "ucx.flush: \"601s\" is not within"),
+        ("[ucx]\nclose = '0s'", "ucx.close: \"0s\" is not within"),
+        (
+            "[ucx]\nspin = '11ms'",
+            "ucx.spin: \"11ms\" is not within \"0s\" to \"10ms\"",
+        ),
+        ("[ucx]\nretired = 65537", "65537 is not within 0 to 65536"),
         ("[http]\nlisten = 'localhost'", "write IP:PORT"),
         ("[http]\nlisten = 7480", "7480 is no address"),
         ("[node]\nconnect = ['h:7']", "write tcp://HOST:PORT"),
@@ -693,6 +719,45 @@ fn what_is_printed_says_where_each_value_is_from() {
             "a secret is printed: {text}"
         );
     }
+}
+
+#[test]
+fn ucx_is_said_in_the_file_the_environment_and_flags_and_a_wrong_name_is_told() {
+    let text = "[ucx]\nwhen='rdma'\ntransports='rc,sm'\ndevices='mlx5_0:1'\nwindow_bytes='64KiB'\n";
+    let variables = [
+        ("KVROOM_UCX_WHEN", "always"),
+        ("KVROOM_UCX_LIBRARY", "/opt/ucx/libucp.so.0"),
+        ("KVROOM_UCX_ONE_SIDED", "always"),
+        ("KVROOM_UCX_SPIN", "0s"),
+    ];
+    let flags = [("ucx.when", "off"), ("ucx.retired", "0")];
+    let effective = read(text, &variables, &flags);
+    let options = effective.config.ucx.options();
+    assert_eq!(
+        options,
+        kvroom::UcxOptions {
+            one_sided: kvroom::OneSided::Always,
+            library: Some("/opt/ucx/libucp.so.0".into()),
+            transports: Some("rc,sm".into()),
+            devices: Some("mlx5_0:1".into()),
+            window_bytes: 64 << 10,
+            spin: Duration::ZERO,
+            retired: 0,
+            ..kvroom::UcxOptions::default()
+        }
+    );
+    let origin = |path| effective.origins.of(path).to_string();
+    assert_eq!(origin("ucx.when"), "--ucx-when");
+    assert_eq!(origin("ucx.library"), "KVROOM_UCX_LIBRARY");
+    assert_eq!(origin("ucx.devices"), "k.toml:4");
+    // What is printed is the same again.
+    let printed = effective.to_toml();
+    assert_eq!(read(&printed, &[], &[]).config, effective.config);
+    let all = complaints("", &[("KVROOM_UCX_LIBRRY", "x")], &[]);
+    assert_eq!(
+        all,
+        ["KVROOM_UCX_LIBRRY: [ucx] has no such key; did you mean \"KVROOM_UCX_LIBRARY\"?"]
+    );
 }
 
 /// Without the comment signs in front of keys.

@@ -571,6 +571,26 @@ pub(crate) enum Backing {
     Device,
 }
 
+/// When bytes go through UCX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum WhenUcx {
+    /// Never.
+    Off,
+    /// Where it reaches a peer by RDMA.
+    Rdma,
+    /// With every peer that has it.
+    Always,
+}
+
+/// When senders write into the receiver's memory by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum WhenOneSided {
+    /// Where both sides could use RDMA.
+    Rdma,
+    /// With every peer that says the same.
+    Always,
+}
+
 words! {
     Backing: "\"private\", \"shared\", \"file\" or \"device\"", "private|shared|file|device", {
         "private" => Backing::Private, "shared" => Backing::Shared, "file" => Backing::File,
@@ -581,5 +601,11 @@ words! {
     }
     kvroom::Order: "\"layers_first\" or \"pages_first\"", "layers_first|pages_first", {
         "layers_first" => kvroom::Order::LayersFirst, "pages_first" => kvroom::Order::PagesFirst,
+    }
+    WhenUcx: "\"off\", \"rdma\" or \"always\"", "off|rdma|always", {
+        "off" => WhenUcx::Off, "rdma" => WhenUcx::Rdma, "always" => WhenUcx::Always,
+    }
+    WhenOneSided: "\"rdma\" or \"always\"", "rdma|always", {
+        "rdma" => WhenOneSided::Rdma, "always" => WhenOneSided::Always,
     }
 }

@@ -20,6 +20,11 @@ pub(crate) fn of_the_daemon(text: &str) -> String {
     const WORDS: &[(&str, &str)] = &[
         ("Limits::", "limits."),
         ("DeviceOptions::", "devices."),
+        (
+            "Net::ucx says that UCX is to be used",
+            "ucx.when = \"always\", and UCX cannot be used",
+        ),
+        ("UcxOptions::", "ucx."),
         ("Pinning::shards", "node.pin_shards"),
         ("Pinning::lanes", "node.pin_lanes"),
         ("with from(&peer)", "in `from`"),
@@ -53,6 +58,11 @@ mod tests {
     fn what_the_library_says_is_said_by_keys_and_fields() {
         let pin = "this process may use 0-1; correct Pinning::shards";
         assert!(of_the_daemon(pin).ends_with("correct node.pin_shards"));
+        let ucx = "Net::ucx says that UCX is to be used: no";
+        assert_eq!(
+            of_the_daemon(ucx),
+            "ucx.when = \"always\", and UCX cannot be used: no"
+        );
         let many = "a room has 1 to 256 receivers (Limits::receivers)";
         assert!(of_the_daemon(many).ends_with("(limits.receivers)"));
     }

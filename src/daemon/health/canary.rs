@@ -5,7 +5,8 @@
 //!   lane 0 ── a page, with a pattern ────▶ receives, and looks at the bytes
 //!   lane 1 ── a page ────────────────────▶ …
 //!   receives ◀──────────────── a page ──── lane 0
-//!      over: the hub (local), shared memory (shm), a socket (tcp), as the node is set up
+//!      over: the hub (local), shared memory (shm), a socket (tcp), UCX if it is used with every peer
+//!      (ucx), as the node is set up
 //! ```
 //!
 //! Rules: each lane and fabric has one canary, which starts again when both ends of the last one have
@@ -25,7 +26,7 @@ use kvroom::metrics::RoomsIn;
 use kvroom::{
     Chunk, Class, Code, Deadlines, Fabric, Limits, LocalHub, Net, Node, Order, Outcome, Peer, Pool,
     PoolKind, PoolLayout, Reason, ReceiveRoom, RoomId, RoomKey, SendBuilder, ShutdownReport,
-    StartErrorKind, StateName, WriteLease,
+    StartErrorKind, StateName, UcxOptions, UcxUse, WriteLease,
 };
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -142,7 +143,7 @@ struct Plan {
 }
 
 /// One for each fabric that the node is set up for.
-fn plans(name: &str, addresses: &[String], shm: bool) -> Vec<Plan> {
+fn plans(name: &str, addresses: &[String], shm: bool, ucx: bool) -> Vec<Plan> {
     let plan = |fabric, address: &str| Plan {
         fabric,
         address: address.to_owned(),
@@ -155,6 +156,11 @@ fn plans(name: &str, addresses: &[String], shm: bool) -> Vec<Plan> {
     let tcp = addresses.iter().find(|a| a.starts_with("tcp://"));
     if let Some(socket) = tcp.or(addresses.first()) {
         plans.push(plan(Fabric::Tcp, socket));
+        // Between two nodes of one process there is no RDMA that would have to be used: only a node that uses
+        // UCX with everybody does so with this one.
+        if ucx {
+            plans.push(plan(Fabric::Ucx, socket));
+        }
     }
     plans
 }
@@ -166,7 +172,7 @@ pub(crate) fn is_canary_room(key: RoomKey) -> bool {
 
 /// Whether a peer of the node `of` is one of the small nodes beside it.
 pub(crate) fn is_canary(of: &str, peer: &str) -> bool {
-    let fabrics = [Fabric::Local, Fabric::Shm, Fabric::Tcp];
+    let fabrics = [Fabric::Local, Fabric::Shm, Fabric::Tcp, Fabric::Ucx];
     let is = |fabric: &Fabric| node_name(of, *fabric) == peer;
     peer.contains("-canary-") && fabrics.iter().any(is)
 }
@@ -200,7 +206,8 @@ impl Canaries {
         settings: &HealthSettings,
     ) -> Result<Canaries, String> {
         let node = &watched.node;
-        let plans = plans(node.name(), node.addresses(), watched.shm);
+        let with_ucx = watched.ucx.when == UcxUse::Always;
+        let plans = plans(node.name(), node.addresses(), watched.shm, with_ucx);
         let lanes = u16::try_from(node.lanes()).unwrap_or(u16::MAX);
         let each = u32::from(lanes) + 1;
         let layout = PoolLayout {
@@ -264,6 +271,7 @@ impl Canaries {
                 pool: pool(&layout)?,
                 hub: watched.hub.clone(),
                 key: watched.key.clone(),
+                ucx: watched.ucx.clone(),
             };
             tasks.push(tokio::spawn(drive(small, runners, Arc::clone(&nodes_tx))));
         }
@@ -380,6 +388,7 @@ struct SmallNode {
     pool: Pool,
     hub: LocalHub,
     key: Option<kvroom::ClusterKey>,
+    ucx: UcxOptions,
 }
 
 impl SmallNode {
@@ -387,6 +396,11 @@ impl SmallNode {
         let net = Net {
             key: self.key.clone(),
             shm: self.plan.fabric == Fabric::Shm,
+            // The others do not offer it, so that their bytes go another way.
+            ucx: match self.plan.fabric {
+                Fabric::Ucx => self.ucx.clone(),
+                _ => UcxOptions::default(),
+            },
             ..Net::default()
         };
         let small = Node::builder(&self.name).net(net).hub(&self.hub);
@@ -501,10 +515,11 @@ impl Runner {
     async fn once(&self, road: &Road) -> Result<(), Failure> {
         let connected = road.node.connect(&road.address).await;
         let main = connected.map_err(|e| format!("the node cannot be connected to: {e}"))?;
-        // Who has a pool on a device shares no memory with anybody: then its peers' bytes go over
-        // sockets, and so do these.
+        // Who has a pool on a device shares no memory with anybody, and offers no pages to UCX: then its
+        // peers' bytes go over sockets, and so do these.
         let on_device = || self.main.pools().iter().any(|p| p.device().is_some());
-        let as_sockets = road.fabric == Fabric::Shm && main.fabric() == Some(Fabric::Tcp);
+        let as_sockets =
+            matches!(road.fabric, Fabric::Shm | Fabric::Ucx) && main.fabric() == Some(Fabric::Tcp);
         if main.fabric() != Some(road.fabric) && !(as_sockets && on_device()) {
             let is = main
                 .fabric()
@@ -668,23 +683,32 @@ mod tests {
 
     #[test]
     fn there_is_a_canary_for_each_fabric_that_the_node_is_set_up_for() {
-        let fabrics = |addresses: &[&str], shm| {
+        let fabrics = |addresses: &[&str], shm, ucx| {
             let addresses: Vec<String> = addresses.iter().map(|a| (*a).to_owned()).collect();
-            let plans = plans("n", &addresses, shm).into_iter();
+            let plans = plans("n", &addresses, shm, ucx).into_iter();
             plans.map(|p| (p.fabric, p.address)).collect::<Vec<_>>()
         };
         let (tcp, unix) = ("tcp://127.0.0.1:1", "unix:///n.sock");
         let local = (Fabric::Local, "local://n".to_owned());
-        assert_eq!(fabrics(&[], true), std::slice::from_ref(&local));
+        for ucx in [false, true] {
+            assert_eq!(fabrics(&[], true, ucx), std::slice::from_ref(&local));
+        }
         assert_eq!(
-            fabrics(&[unix, tcp], true),
+            fabrics(&[unix, tcp], true, false),
             [
                 local.clone(),
                 (Fabric::Shm, unix.into()),
                 (Fabric::Tcp, tcp.into())
             ]
         );
-        assert_eq!(fabrics(&[unix], false), [local, (Fabric::Tcp, unix.into())]);
+        assert_eq!(
+            fabrics(&[unix], false, false),
+            [local.clone(), (Fabric::Tcp, unix.into())]
+        );
+        assert_eq!(
+            fabrics(&[unix, tcp], false, true),
+            [local, (Fabric::Tcp, tcp.into()), (Fabric::Ucx, tcp.into())]
+        );
     }
 
     #[test]
@@ -696,6 +720,7 @@ mod tests {
                 "{small}"
             );
             assert!(is_canary(&name, &small));
+            assert!(is_canary(&name, &node_name(&name, Fabric::Ucx)));
         }
     }
 
@@ -756,6 +781,7 @@ mod tests {
             node: node.clone(),
             hub,
             shm: true,
+            ucx: UcxOptions::default(),
             key: None,
             tasks: Tasks::new(),
             devices: Devices::new(&DeviceSettings::default()),

@@ -3,7 +3,9 @@
 use super::ledger::{Finding, Wrong};
 use crate::daemon::devices::DeviceSeen;
 use crate::daemon::tasks::{TaskSeen, Without};
+use kvroom::UcxFacts;
 use kvroom::health::{EntranceState, Part, PartPulse, Still, StillWhy};
+use kvroom_ucx_sys::Version;
 use std::time::Duration;
 
 /// A pool of which so many percent are quarantined serves nobody, whoever is to blame.
@@ -31,6 +33,17 @@ pub(crate) struct Seen {
     pub(crate) canaries: Vec<CanarySeen>,
     /// The devices that may be used.
     pub(crate) devices: Vec<DeviceSeen>,
+    /// UCX, if it is to be used.
+    pub(crate) ucx: Option<UcxSeen>,
+}
+
+/// UCX, as the node found it when it started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UcxSeen {
+    /// Whether it is used with RDMA only.
+    pub(crate) rdma_only: bool,
+    /// What it is; or why it is not used, and what to do.
+    pub(crate) found: Result<UcxFacts, String>,
 }
 
 /// A pool.
@@ -98,6 +111,7 @@ pub(crate) fn judge(seen: &Seen, bounds: Bounds) -> Vec<Finding> {
     let pools = seen.pools.iter();
     found.extend(pools.map(|pool| judge_pool(pool, seen.ended, patience)));
     found.extend(seen.devices.iter().filter(|d| d.started).map(judge_device));
+    found.extend(seen.ucx.iter().map(judge_ucx));
     let canaries = seen.canaries.iter();
     found.extend(canaries.map(|canary| judge_canary(canary, bounds.canary)));
     found
@@ -254,6 +268,32 @@ fn judge_device(device: &DeviceSeen) -> Finding {
     }
 }
 
+/// What is there of it when the node starts stays, and a node that needs it does not start without: so this is
+/// never red. Whether it moves bytes is for its canary.
+fn judge_ucx(ucx: &UcxSeen) -> Finding {
+    let note = match &ucx.found {
+        Err(why) => format!("it is not used: {why}"),
+        Ok(UcxFacts { version, rdma }) => {
+            let (major, minor, release) = *version;
+            let version = Version::new(major, minor, release);
+            let tested = if version.is_tested() {
+                ""
+            } else {
+                ", which tests have not run with"
+            };
+            let there = match (rdma, ucx.rdma_only) {
+                (true, _) => "with RDMA",
+                (false, false) => "without RDMA",
+                (false, true) => {
+                    "without RDMA: it is not used (ucx.when = \"rdma\"; see `ucx_info -d`, ucx.transports and ucx.devices)"
+                }
+            };
+            format!("UCX {version}{tested}, {there}")
+        }
+    };
+    Finding::well("ucx").with(note)
+}
+
 fn judge_canary(canary: &CanarySeen, deadline: Duration) -> Finding {
     let name = canary.name.clone();
     const LATE: &str = "see which part stands still in the other checks; if none does, GET \
@@ -389,6 +429,39 @@ mod tests {
             (name, wrong.why)
         })
         .collect()
+    }
+
+    #[test]
+    fn ucx_that_is_to_be_used_is_told_with_its_version_or_why_it_is_not_used_and_is_not_red() {
+        let said = |ucx: Option<UcxSeen>| {
+            let seen = Seen {
+                ucx,
+                ..Seen::default()
+            };
+            let found = judge(&seen, BOUNDS);
+            let ucx = found.into_iter().find(|f| f.name == "ucx")?;
+            assert_eq!(ucx.wrong, None);
+            ucx.note
+        };
+        assert_eq!(said(None), None, "nobody asked for it");
+        let facts = |minor, rdma| {
+            Ok(UcxFacts {
+                version: (1, minor, 1),
+                rdma,
+            })
+        };
+        let seen = |rdma_only, found| said(Some(UcxSeen { rdma_only, found })).unwrap();
+        assert_eq!(seen(true, facts(20, true)), "UCX 1.20.1, with RDMA");
+        assert_eq!(seen(false, facts(20, false)), "UCX 1.20.1, without RDMA");
+        let not_used = seen(true, facts(20, false));
+        assert!(
+            not_used.contains("without RDMA: it is not used (ucx.when"),
+            "{not_used}"
+        );
+        let new = seen(false, facts(99, true));
+        assert_eq!(new, "UCX 1.99.1, which tests have not run with, with RDMA");
+        let none = seen(true, Err("no libucp.so.0; install it".into()));
+        assert_eq!(none, "it is not used: no libucp.so.0; install it");
     }
 
     #[test]

@@ -37,7 +37,7 @@ use axum::response::{IntoResponse, Response};
 pub(crate) use canary::{NAME as CANARY, canaries_alone, is_canary, is_canary_room};
 
 use canary::Canaries;
-use kvroom::{ClusterKey, LocalHub, Node};
+use kvroom::{ClusterKey, LocalHub, Node, UcxOptions};
 use notify::Notifier;
 pub(crate) use report::CanaryRuns;
 use report::{Finished, Report};
@@ -59,6 +59,8 @@ pub(crate) struct Watched {
     pub(crate) hub: LocalHub,
     /// Whether it shares memory with nodes of its host.
     pub(crate) shm: bool,
+    /// How it uses UCX.
+    pub(crate) ucx: UcxOptions,
     /// The key of its cluster.
     pub(crate) key: Option<ClusterKey>,
     /// The daemon's own tasks.

@@ -2,12 +2,13 @@
 
 use super::canary::{Canaries, is_canary};
 use super::facts::Facts;
-use super::judge::{Bounds, Seen, judge};
+use super::judge::{Bounds, Seen, UcxSeen, judge};
 use super::ledger::{Finding, Ledger, Wrong};
 use super::report::{Finished, now_ms};
 use super::{Heart, Watched};
 use crate::daemon::config::HealthSettings;
 use crate::daemon::tasks::Without;
+use kvroom::UcxUse;
 use kvroom::health::{Part, PulseWatch};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,11 @@ pub(crate) async fn run(
     let (facts_tx, facts) = watch::channel(Facts::none());
     let tasks = watched.tasks.clone();
     let asking = tasks.spawn("facts", Without::NotReady, ask(node.clone(), facts_tx));
+    // It does not change any more.
+    let ucx = node.ucx().map(|found| UcxSeen {
+        rdma_only: watched.ucx.when == UcxUse::Rdma,
+        found: found.map_err(|error| error.to_string()),
+    });
     let bounds = Bounds {
         blocked_after: settings.blocked_after,
         canary: settings.canary_deadline,
@@ -65,6 +71,7 @@ pub(crate) async fn run(
             pools: facts.pools(&node),
             ended: facts.ended_at.elapsed(),
             devices: watched.devices.seen(),
+            ucx: ucx.clone(),
             canaries: canaries.seen(&pulses, node.shards(), facts.ended_at.elapsed()),
         };
         let mut findings = judge(&seen, bounds);

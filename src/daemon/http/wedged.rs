@@ -64,6 +64,7 @@ impl Routes {
             node: node.clone(),
             hub,
             shm: false,
+            ucx: config.ucx.options(),
             key: None,
             tasks: Tasks::new(),
             devices: Devices::new(&config.devices),

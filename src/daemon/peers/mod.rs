@@ -33,7 +33,7 @@ pub(crate) struct PeerView {
     state: PeerStateName,
     /// Why not.
     why: Option<String>,
-    /// How bytes go: `shm` or `tcp`; null before the first session.
+    /// How bytes go: `shm`, `tcp` or `ucx`; null before the first session.
     fabric: Option<String>,
     /// Pages that rooms with a leg to it still hold, past their drain deadline; null if that is not
     /// known, since a shard does not answer and the node has met very many peers.
