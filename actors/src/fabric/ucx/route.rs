@@ -348,8 +348,6 @@ impl Route {
             .as_ref()
             .map(Worker::describe)
             .unwrap_or_default();
-        #[cfg(test)]
-        eprintln!("DEBUG {worker}");
         tracing::warn!(
             why,
             worker,
