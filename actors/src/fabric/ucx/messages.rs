@@ -22,6 +22,7 @@ use crate::fabric::Fabric;
 use crate::fabric::tcp::frame::{Ack, Data, Fate, HEADER, Header};
 use crate::fabric::tcp::{FrameJob, NewJob, Next, Stretch, place_whole};
 use crate::ids::LifeId;
+use crate::runtime::meter::time_some;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -70,6 +71,8 @@ struct Sent {
     job: u32,
     stretch: Stretch,
     part: u64,
+    /// When it was posted, if it is timed.
+    since: Option<Instant>,
 }
 
 /// Bytes of a frame, at most.
@@ -351,6 +354,9 @@ impl Messages {
             (Some(job), Fate::Landed) => {
                 if let Some(border) = self.inlet.border.get() {
                     border.meter.sent(Fabric::Ucx, sent.stretch.length.into());
+                    if let Some(since) = sent.since {
+                        border.meter.piece(Fabric::Ucx, since.elapsed());
+                    }
                 }
                 job.landed(sent.stretch)
             }
@@ -444,7 +450,12 @@ impl Messages {
                 job: at,
                 stretch,
                 part: number,
+                since: time_some(),
             };
+            if let Some(border) = self.inlet.border.get() {
+                let copied = &border.stats.copied_bytes;
+                copied.fetch_add(stretch.length.into(), Ordering::Relaxed);
+            }
             self.sent.insert(self.seq, sent);
             frames += 1;
             bytes = bytes.saturating_sub(u64::from(stretch.length));
