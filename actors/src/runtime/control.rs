@@ -472,12 +472,12 @@ fn handle(state: &Shared, message: ControlMsg) {
             });
         }
         ControlMsg::AddPool { pool, reply } => {
-            let ucx = state.borrow().node.ucx.clone();
-            if let Some(Ok(ucx)) = ucx {
+            let node = Arc::clone(&state.borrow().node);
+            if let Some(Ok(ucx)) = node.ucx.clone() {
                 let (state, pool) = (Rc::clone(state), pool);
                 // Peers are told with it how it is written.
                 actix::spawn(async move {
-                    register(&state.borrow().node.clone(), &ucx, &pool).await;
+                    register(&node, &ucx, &pool).await;
                     let added = add_pool(&mut state.borrow_mut(), pool);
                     former::watch(&state);
                     let _ = reply.send(added);

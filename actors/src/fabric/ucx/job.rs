@@ -74,6 +74,7 @@ const TELL_EVERY: u64 = 8 << 20;
 
 impl Job {
     /// A job whose claim says where its pages are; else its ticket.
+    #[allow(clippy::result_large_err)] // It hands the ticket back.
     pub(super) fn new(job: UcxJob) -> Result<Job, Ticket> {
         let Some(claim) = job.claim else {
             return Err(job.ticket);
