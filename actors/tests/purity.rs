@@ -146,6 +146,7 @@ const UNSAFE: &[&str] = &[
     "ucx-sys/src/load.rs",
     "ucx-sys/src/plain.rs",
     "ucx-sys/src/raw.rs",
+    "ucx-sys/src/signals.rs",
     "ucx-sys/src/table.rs",
     "ucx-sys/tests/library/carry.rs",
 ];

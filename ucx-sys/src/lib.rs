@@ -28,6 +28,7 @@ mod plain;
 #[allow(missing_docs, non_camel_case_types, unsafe_code)] // As UCX has them; types of callbacks.
 #[rustfmt::skip]
 pub mod raw;
+mod signals;
 pub mod status;
 mod table;
 mod version;

@@ -7,6 +7,7 @@
 
 use crate::error::LoadError;
 use crate::raw::{Functions, ucs_status_t};
+use crate::signals::Kept;
 use crate::table::Symbols;
 use crate::version::{LEAST, Version};
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
@@ -38,8 +39,9 @@ impl Ucx {
     ///
     /// - patches `munmap` and its like in the C library, to hear of memory that goes (not with
     ///   `UCX_MEM_EVENTS=n`);
-    /// - up to 1.19, takes SIGSEGV, SIGBUS, SIGILL and SIGFPE over from whoever had them (not with
-    ///   `UCX_HANDLE_ERRORS=none`).
+    /// - up to 1.19, takes SIGSEGV, SIGBUS, SIGILL and SIGFPE over from whoever had them. These are set again to
+    ///   what they were: UCX's own report of a crash is not to be had here. Whoever sets one of them meanwhile, in
+    ///   another thread, finds it as it was before.
     ///
     /// # Errors
     ///
@@ -132,9 +134,12 @@ impl Open {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| absent("the path has a zero byte".into()))?;
         // Every symbol is bound now, so that none is found missing in the middle of a transfer.
-        // SAFETY: a text that ends with a zero byte. The library's initialisers run; whoever named it
-        // trusts it, as `Ucx::open` says.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let handle = {
+            let _kept = Kept::now();
+            // SAFETY: a text that ends with a zero byte. The library's initialisers run; whoever named it
+            // trusts it, as `Ucx::open` says.
+            unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) }
+        };
         NonNull::new(handle)
             .map(Open)
             .ok_or_else(|| absent(linker_said()))

@@ -47,6 +47,38 @@ fn every_library_given_carries_puts_gets_and_messages_between_two_workers() {
     }
 }
 
+#[test]
+fn a_library_that_is_opened_leaves_handlers_of_faults_as_they_were() {
+    let test = "carry::a_library_that_is_opened_leaves_handlers_of_faults_as_they_were";
+    if let Some(library) = asked() {
+        let faults = [libc::SIGILL, libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE];
+        let before = faults.map(handler_of);
+        Ucx::open(Some(Path::new(&library))).unwrap();
+        assert_eq!(faults.map(handler_of), before);
+        return;
+    }
+    let given = env::var_os("KVROOM_TEST_UCX_LIBRARIES");
+    let given = given.unwrap_or_else(|| kvroom_ucx_sys::LIBRARY.into());
+    for library in env::split_paths(&given) {
+        if let (Err(LoadError::Absent { why, .. }), 1) =
+            (Ucx::open(Some(&library)), env::split_paths(&given).count())
+        {
+            return skip(&format!("no UCX is opened: {why}"));
+        }
+        in_child(test, library.as_os_str());
+    }
+}
+
+fn handler_of(signal: c_int) -> usize {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: nothing is set; what is there is written to a structure of this frame.
+    assert_eq!(0, unsafe {
+        libc::sigaction(signal, null(), action.as_mut_ptr())
+    });
+    // SAFETY: written by the call.
+    unsafe { action.assume_init() }.sa_sigaction
+}
+
 /// What a child found out, for who runs the tests with `--nocapture`.
 fn told(said: &str) {
     let line = said.lines().find(|line| line.contains(" carried "));
