@@ -55,7 +55,7 @@ async fn bytes_are_counted_by_peer_fabric_and_direction(over: Over) {
         bytes(m, "p", fabric) == (0, moved)
     })
     .await;
-    for other in [Fabric::Local, Fabric::Shm, Fabric::Tcp] {
+    for other in [Fabric::Local, Fabric::Shm, Fabric::Tcp, Fabric::Ucx] {
         if other != fabric {
             assert_eq!(bytes(&prefill, "d", other), (0, 0), "{other}");
             assert_eq!(bytes(&decode, "p", other), (0, 0), "{other}");
@@ -76,7 +76,10 @@ async fn bytes_are_counted_by_peer_fabric_and_direction(over: Over) {
         .unwrap();
     assert!(pieces.count() >= 2, "{pieces:?}");
     assert!(pieces.quantile(0.5).unwrap() < Duration::from_secs(5));
-    // Jobs of 512 KiB go through a lane's queue, and out of it.
+    // Jobs of 512 KiB go through a lane's queue, and out of it; those through UCX wait for windows of its thread.
+    if fabric == Fabric::Ucx {
+        return duo.end().await;
+    }
     // The last one may be counted there a moment after its room has ended.
     until_metrics("all are out of the queue", &duo.prefill, |m| {
         let jobs: u64 = m.queues.iter().map(|q| q.jobs).sum();
