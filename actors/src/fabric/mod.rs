@@ -1,13 +1,15 @@
 //! Ways to move bytes. Each says of every piece what became of it, and never less.
 //!
 //! What a lane did with a piece is one of four different facts: landed, refused (the gate was
-//! closed), errored, fenced. Only the first counts towards coverage. There are three fabrics:
+//! closed), errored, fenced. Only the first counts towards coverage. There are four fabrics:
 //!
 //! | Fabric | Moves | Where its gate lives | What an abort costs |
 //! |---|---|---|---|
 //! | [`local`] | memcpy within the process | in the process | one piece |
 //! | `shm` | memcpy into a mapping of the peer's pool, on one host | beside the pool, in memory of both processes | one piece |
 //! | `tcp` | frames over stream connections, page to page | in the receiving process | one read |
+//! | `ucx` | messages that the receiver's thread of UCX writes | in the receiving process | one message |
+//! | `ucx`, one-sided | puts of the sender, by RDMA | with the sender | one window's flush, and the peer's answer |
 
 pub mod local;
 pub(crate) mod shm;

@@ -7,7 +7,7 @@
 //!   Ucx     sender's device ───────────────────────────▶ page            no gate: any time
 //! ```
 //!
-//! The fabric `ucx` is not shipped yet. Its rules are played here around the shipped cores, which
+//! One-sided `ucx` is played by its rules here, around the shipped cores, which
 //! take any witness: a claim ends by the answer of the incarnation that it was sent to, by its
 //! `Complete`, or by a fence, and by nothing else. So the model shows that the cores are right for
 //! such a fabric, not that the fabric is right.
