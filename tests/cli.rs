@@ -98,7 +98,7 @@ fn bad_usage_names_what_is_wrong() {
         (&["doctor", "--yaml"], "--yaml"),
         (&["--log-format", "xml", "doctor"], "xml"),
         (&["completions", "tcsh"], "tcsh"),
-        (&["bench", "transfer", "--fabric", "ucx"], "ucx"),
+        (&["bench", "transfer", "--fabric", "verbs"], "verbs"),
         (&["bench", "compare"], "--peers"),
         (&["bench", "compare", "--peers", "/no/such"], "/no/such"),
         (&["bench", "rate", "--inflight", "65"], "--inflight"),

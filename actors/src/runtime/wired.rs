@@ -34,6 +34,10 @@ pub(crate) fn capability(node: &NodeShared) -> Capabilities {
 
 /// Registers a pool; what speaks against it is logged, and claims of it are refused.
 pub(crate) async fn register(node: &NodeShared, ucx: &Ucx, pool: &Pool) {
+    if !(ucx.has_rdma() || node.net.ucx.one_sided == OneSided::Always) {
+        // Nobody would put.
+        return;
+    }
     let name = &pool.layout().name;
     if pool.device().is_some() {
         tracing::warn!(
@@ -59,8 +63,20 @@ pub(crate) async fn offer(state: &Shared, theirs: &Hello) -> Option<(UcxOffer, U
         (Arc::clone(&state.node), pools)
     };
     let ucx = of(&node)?;
+    if let Some(named) = pools.pools.iter().find(|p| p.pool.device().is_some()) {
+        let (pool, peer) = (&named.pool.layout().name, &theirs.node);
+        tracing::warn!(
+            node = node.name,
+            peer,
+            pool,
+            "UCX is not offered to a peer: a pool is on a device, which it is not let reach; sockets are used"
+        );
+        return None;
+    }
     let mut keys = Vec::new();
-    for named in &pools.pools {
+    let puts = ucx.has_rdma() || node.net.ucx.one_sided == OneSided::Always;
+    // What is registered stays so, with its memory, for as long as the process runs.
+    for named in pools.pools.iter().filter(|_| puts) {
         if ucx.key_of(&named.pool).is_none() {
             register(&node, &ucx, &named.pool).await;
         }

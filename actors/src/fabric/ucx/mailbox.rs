@@ -40,6 +40,8 @@ pub(super) struct Border {
     pub(super) gates: Arc<GateTable>,
     pub(super) stats: Arc<Stats>,
     pub(super) meter: Arc<Meter>,
+    /// Told why, when the route is over by itself.
+    pub(super) over: super::TellOver,
 }
 
 impl std::fmt::Debug for Border {

@@ -101,6 +101,11 @@ impl Inlet {
         })
     }
 
+    /// What this node knows of the peer, once there is a session.
+    pub(super) fn border(&self) -> Option<&Border> {
+        self.border.get()
+    }
+
     /// A message came. Called from within UCX.
     pub(super) fn came(&self, header: &[u8], payload: &[u8]) {
         let Some(header) = header.first_chunk::<HEADER>() else {

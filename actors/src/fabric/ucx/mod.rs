@@ -79,6 +79,9 @@ pub(crate) struct UcxEnd {
     border: Arc<OnceLock<Border>>,
 }
 
+/// Told why a route is over; must not block.
+pub(crate) type TellOver = Box<dyn Fn(&str) + Send + Sync>;
+
 /// The way to one life of a peer. Clones are the same route; usable from any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct UcxRoute {
@@ -256,14 +259,29 @@ impl UcxRoute {
     }
 
     /// A session begins over it: from now on there may be jobs and claims.
-    pub(crate) fn begin(&self, peer: PeerRef, node: &Arc<NodeShared>, meter: &Arc<Meter>) {
-        self.guard(peer, &node.gates, &node.stats, meter);
+    /// If it ends by itself, `over` is told why: what the session posts after that goes nowhere.
+    pub(crate) fn begin(
+        &self,
+        peer: PeerRef,
+        node: &Arc<NodeShared>,
+        meter: &Arc<Meter>,
+        over: TellOver,
+    ) {
+        self.guard(peer, &node.gates, &node.stats, meter, over);
     }
 
     /// What comes from the peer goes through these gates. The first call counts.
-    fn guard(&self, peer: PeerRef, gates: &Arc<GateTable>, stats: &Arc<Stats>, meter: &Arc<Meter>) {
+    fn guard(
+        &self,
+        peer: PeerRef,
+        gates: &Arc<GateTable>,
+        stats: &Arc<Stats>,
+        meter: &Arc<Meter>,
+        over: TellOver,
+    ) {
         self.border.get_or_init(|| Border {
             peer,
+            over,
             gates: Arc::clone(gates),
             stats: Arc::clone(stats),
             meter: Arc::clone(meter),
@@ -284,6 +302,9 @@ impl UcxRoute {
             && let Command::Post(_, mut job) = command
         {
             job.ticket.errored(why.to_string());
+            if let (UcxError::Ended(_), Some(border)) = (&why, self.border.get()) {
+                (border.over)(&why.to_string());
+            }
         }
     }
 

@@ -328,6 +328,9 @@ impl Route {
             Stage::Gone => None,
         };
         if let Some(why) = next {
+            if let (Stage::Up, Some(border)) = (&self.stage, self.inlet.border()) {
+                (border.over)(&why);
+            }
             self.force(&why, now);
             worked = true;
         }

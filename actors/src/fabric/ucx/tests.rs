@@ -132,9 +132,10 @@ impl Pair {
             claims: Cell::new(0),
         };
         pair.back
-            .guard(WRITER, &pair.gates, &pair.stats, &pair.meter);
+            .guard(WRITER, &pair.gates, &pair.stats, &pair.meter, silent());
         let none = GateTable::new(1);
-        pair.route.guard(WRITER, &none, &pair.stats, &pair.meter);
+        pair.route
+            .guard(WRITER, &none, &pair.stats, &pair.meter, silent());
         Some(pair)
     }
 
@@ -541,4 +542,8 @@ fn a_closed_gate_refuses_what_is_under_way() {
         assert_eq!(written(&pool), []);
         assert!(pair.stats.read().late_bytes > 0);
     }
+}
+
+fn silent() -> TellOver {
+    Box::new(|_| {})
 }

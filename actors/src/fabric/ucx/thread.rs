@@ -99,7 +99,7 @@ fn settings(options: &UcxOptions) -> Result<Vec<Setting>, UcxError> {
 /// What is used if nobody says what. With RDMA nothing else, so that what its end proves is known; without,
 /// nothing by which a peer could write without this process's help.
 const WITH_RDMA: &CStr = c"rc,dc,ud";
-const WITHOUT: &CStr = c"^cma,knem,xpmem";
+const BY_THE_PEER_ALONE: [&str; 3] = ["cma", "knem", "xpmem"];
 
 /// A context, and its transports.
 fn choose(
@@ -120,12 +120,23 @@ fn choose(
     if said {
         return with(None);
     }
-    let (context, found) = with(Some(WITHOUT))?;
-    if !has_rdma(&found) {
+    let (context, found) = with(None)?;
+    if has_rdma(&found) {
+        context.discard();
+        return with(Some(WITH_RDMA));
+    }
+    // UCX complains of those that are named and not there.
+    let those = BY_THE_PEER_ALONE.into_iter();
+    let those: Vec<&str> = those
+        .filter(|name| found.iter().any(|f| f == name))
+        .collect();
+    if those.is_empty() {
         return Ok((context, found));
     }
     context.discard();
-    with(Some(WITH_RDMA))
+    let but = CString::new(format!("^{}", those.join(",")));
+    let but = but.map_err(|_| UcxError::Library("a transport's name has a zero byte".into()))?;
+    with(Some(&but))
 }
 
 /// Settings of transports that are used, or could be. UCX complains of those of others.

@@ -130,7 +130,13 @@ impl PeerActor {
             }
             RouteWish::Ucx(wish) => {
                 (far, offered) = (wish.theirs, wish.ours);
-                wish.route.begin(self.me, &self.node, &self.meter);
+                let (me, session) = (ctx.address(), attach.session);
+                let over = move |why: &str| {
+                    let why = why.to_owned();
+                    me.do_send(super::near::PathOver { session, why });
+                };
+                let (peer, node) = (self.me, &self.node);
+                wish.route.begin(peer, node, &self.meter, Box::new(over));
                 PeerRoute::Ucx(wish.route)
             }
         };

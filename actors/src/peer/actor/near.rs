@@ -31,6 +31,14 @@ struct Died {
     heard: bool,
 }
 
+/// The path that a session's bytes go over is over, and the session is not.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct PathOver {
+    pub(super) session: SessionId,
+    pub(super) why: String,
+}
+
 /// How long what a dead process had said is read. The end of its socket says sooner that it was.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
@@ -75,6 +83,23 @@ pub(super) fn watch(
 
 fn readable(fd: &impl AsFd) -> io::Result<Readable> {
     fd.as_fd().try_clone_to_owned().and_then(Readable::new)
+}
+
+impl Handler<PathOver> for PeerActor {
+    type Result = ();
+
+    /// Nothing more would come over it: the rooms end, and a new session brings another path.
+    fn handle(&mut self, PathOver { session, why }: PathOver, _: &mut Context<Self>) {
+        let current = self.link.as_ref().is_some_and(|link| link.id == session);
+        if !current {
+            return;
+        }
+        let name = &self.name;
+        let text = format!("the path to node {name:?} through UCX is over: {why}");
+        let reason = Reason::new(Code::PeerLost, text);
+        // Not on purpose: whoever connected connects again.
+        self.end_of(reason);
+    }
 }
 
 impl Handler<Died> for PeerActor {

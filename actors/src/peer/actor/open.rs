@@ -2,7 +2,7 @@
 
 use super::{Command, OpenRequest, PeerActor, PeerState};
 use crate::fabric::PeerRoute;
-use crate::ids::ClaimId;
+use crate::ids::{ClaimId, PoolId};
 use crate::memory::{NotOpened, Withdrawn, open_far, open_shared};
 use crate::peer::message::{Body, Claim, ClaimTag};
 use crate::peer::wire;
@@ -231,13 +231,18 @@ impl PeerActor {
         let link = self.link.as_ref()?;
         let aux = request.claim.aux.as_ref().map(|aux| aux.pool);
         let mut pools = request.claim.sections.iter().map(|s| s.pool).chain(aux);
-        let pool = pools.find(|id| !link.offered.contains(id))?;
         let named = self.node.pools.borrow();
-        let named = named.pools.iter().find(|p| p.id == pool);
+        let of = |id: PoolId| named.pools.iter().find(|p| p.id == id);
+        let messages = matches!(&link.route, PeerRoute::Ucx(route) if route.gated_here());
+        let pool = pools.find(|id| match messages {
+            true => of(*id).is_some_and(|p| p.pool.device().is_some()),
+            false => !link.offered.contains(id),
+        })?;
+        let named = of(pool);
         let name = named.map_or_else(String::new, |p| p.pool.layout().name.clone());
         let peer = &self.name;
         let why = format!(
-            "pool {name:?} is not registered with UCX, through which node {peer:?} writes: it is on a device, or \
+            "pool {name:?} is not reached through UCX, by which bytes of node {peer:?} come: it is on a device, or \
              was added a moment ago; the log says more"
         );
         Some(Reason::new(Code::LayoutMismatch, why))
