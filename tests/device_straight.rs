@@ -118,7 +118,8 @@ async fn what_was_opened_is_closed_with_its_session_and_what_was_exported_stays(
     until("the rings are closed", || opened() == 0).await;
     assert_eq!(devices.all[1].context().stats().exported_bytes, 0);
     let exported = devices.all[0].context().stats().exported_bytes;
-    assert_eq!(exported, 4 * (256 << 10));
+    // Whole blocks: the driver shares no less, and there is nothing else of this process in them.
+    assert_eq!(exported, 2 << 20);
     let machine = devices.machine.clone();
     drop(devices);
     // Of all that was there, one block: another process could have it open.

@@ -17,6 +17,10 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
+/// What is allocated is a multiple of this: the driver shares whole blocks of it, and there is to be nothing
+/// of anybody else in those.
+const BLOCK: u64 = 2 << 20;
+
 /// Slots begin at multiples of this, as allocations do.
 const ALIGNED: u64 = 512;
 
@@ -48,8 +52,12 @@ impl ExportedRing {
     pub(crate) fn new(context: &Context, slots: usize, slot_bytes: u64) -> Result<Self> {
         let (slots, slot_bytes) = (slots.max(1) as u64, slot_bytes.max(1));
         let slot_bytes = slot_bytes.next_multiple_of(ALIGNED);
-        let memory = context.device_memory(slots.saturating_mul(slot_bytes))?;
-        let name = memory.export()?;
+        let bytes = slots.saturating_mul(slot_bytes);
+        let whole = bytes.checked_next_multiple_of(BLOCK).unwrap_or(bytes);
+        let memory = context.device_memory(whole)?;
+        let exported = memory.export()?;
+        // What else there is of the block is nobody's.
+        let name = IpcMemory { bytes, ..exported };
         // From here on another process may have it.
         context.count_exported(memory.bytes());
         let free = (0..slots).rev().map(|slot| slot * slot_bytes).collect();

@@ -68,9 +68,9 @@ pub struct DeviceOptions {
     /// Where they cannot be had, [`Device::kernels`] says why, and the driver's own copies are used.
     pub kernels: bool,
     /// Whether pages go straight to devices of other processes of this host, and come from them, where both
-    /// sides allow it and the drivers can. It takes as many slots again, of device memory, which are made when
-    /// first needed and, since another process may have them open, not freed before this process ends. Without
-    /// it, and where it cannot be, pages go by pinned memory and a socket.
+    /// sides allow it and the drivers can. It takes as many slots again, of device memory, in whole blocks of
+    /// 2 MiB, which are made when first needed and, since another process may have them open, not freed before
+    /// this process ends. Without it, and where it cannot be, pages go by pinned memory and a socket.
     pub between_processes: bool,
 }
 

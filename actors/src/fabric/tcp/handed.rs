@@ -29,7 +29,9 @@
 //! greetings said that both sides know handed frames, and that the kernel says is of this user (or of the
 //! group that may share memory). A peer that opens a ring can read and write all of it, also what is on
 //! its way to others: like a peer that shares memory, it is trusted with that. Until the answer, and after
-//! a no, bytes go as before; a no is logged once, with its reason.
+//! a no, bytes go as before; a no is logged once, with its reason. A pool that comes back under its name
+//! elsewhere (on another device, on the host) makes a no of its yes: what was handed for it till then is
+//! refused and costs its rooms, and is no violation.
 //!
 //! Rings are never freed while the process lives, since another process may have them open (the driver's
 //! documentation calls freeing before that undefined). A receiver closes what it opened when the session is
@@ -94,6 +96,8 @@ enum Opened {
     Soon,
     Yes(Arc<dyn FarRing>),
     No(String),
+    /// It was a yes, and the pool has moved: frames that were sent before the no may still come.
+    Moved(String),
 }
 
 type Voice = Arc<dyn Fn() + Send + Sync>;
@@ -113,6 +117,8 @@ pub(super) enum Nowhere {
     Wrong(String),
     /// The pool is another one by now.
     Moved(String),
+    /// The session is over.
+    Over,
 }
 
 impl Handing {
@@ -193,6 +199,10 @@ impl Handing {
     pub(super) fn answered(&self, answer: Answer) -> Result<(), String> {
         let (ring, peer) = (answer.ring, &self.peer);
         let mut state = self.lock();
+        if state.closed {
+            // Another part of the route has heard it first: nothing of what was asked is known any more.
+            return Ok(());
+        }
         let Some(asked) = state.asked.get_mut(&(ring, answer.pool.clone())) else {
             return Err(format!(
                 "an answer about ring {ring} and pool {:?}, which was not asked",
@@ -229,7 +239,7 @@ impl Handing {
             (Err(why), _) => Some(why.clone()),
             (_, Some(Opened::Soon)) => return Question::Known,
             (_, Some(Opened::Yes(_))) => None,
-            (_, Some(Opened::No(why))) => Some(why.clone()),
+            (_, Some(Opened::No(why) | Opened::Moved(why))) => Some(why.clone()),
             (Ok(()), None) if state.closed => return Question::Known,
             (Ok(()), None) if state.opened.len() < MOST_RINGS => {
                 state.opened.insert(key, Opened::Soon);
@@ -262,44 +272,44 @@ impl Handing {
         self.say(state, Note::Answer(Answer { ring, pool, no }));
     }
 
-    /// The slot of a handed frame for a section.
+    /// The slot of a handed frame for a section, which is `staged` if it is on a device at all.
     pub(super) fn slot(
         &self,
-        section: &TargetSection,
+        (section, staged): (&TargetSection, bool),
         reference: Reference,
         length: u32,
     ) -> Result<Box<dyn StagedSlot>, Nowhere> {
         let mut state = self.lock();
-        let Reference { ring, offset } = reference;
-        let mut known = false;
-        let mut far = None;
-        for ((of, _), opened) in &state.opened {
-            if *of == ring
-                && let Opened::Yes(one) = opened
-            {
-                known = true;
-                if one.serves(section) {
-                    far = Some(Arc::clone(one));
-                    break;
-                }
-            }
+        if state.closed {
+            return Err(Nowhere::Over);
         }
+        let Reference { ring, offset } = reference;
+        let far = state.opened.iter().find_map(|((of, _), opened)| {
+            let Opened::Yes(far) = opened else {
+                return None;
+            };
+            (staged && *of == ring && far.serves(section)).then(|| Arc::clone(far))
+        });
         let Some(far) = far else {
-            if !known {
-                let text = format!("a handed frame out of ring {ring}, which was not taken");
-                return Err(Nowhere::Wrong(text));
-            }
-            // Whose ring was taken for a pool that has gone since, and another one of its name came.
             let pool = section.memory().layout().name.clone();
+            let key = (ring, pool.clone());
+            let Some(Opened::Yes(_) | Opened::Moved(_)) = state.opened.get(&key) else {
+                return Err(Nowhere::Wrong(format!(
+                    "a handed frame out of ring {ring} for pool {pool:?}, which was not taken"
+                )));
+            };
+            // The pool has gone since, and another one of its name came: elsewhere, or on the host. Said for
+            // each such frame, of which several may be on their way: what was said may be lost.
             let why = format!("pool {pool:?} is not where it was when the ring was taken");
-            let no = Opened::No(why.clone());
-            state.opened.insert((ring, pool.clone()), no);
+            let was = state.opened.insert(key, Opened::Moved(why.clone()));
             let answer = Answer {
                 ring,
                 pool,
                 no: Some(why.clone()),
             };
             self.say(state, Note::Answer(answer));
+            // Closed with nothing locked.
+            drop(was);
             return Err(Nowhere::Moved(why));
         };
         drop(state);

@@ -222,10 +222,10 @@ impl Receiving {
             }
             Err(_) => (false, None, false),
         };
-        if data.handed && live && !staged {
+        if data.handed && live && border.staging.is_none() {
             return Err(ReadError::Violation(format!(
-                "{}: a handed frame for section {}, which takes none",
-                data.claim, data.section
+                "{}: a handed frame, and this node takes none",
+                data.claim
             )));
         }
         let next = if data.handed {
@@ -234,9 +234,13 @@ impl Receiving {
             State::Payload
         };
         self.state = next(Payload {
+            // One that is handed has no bytes: without a slot nothing of it counts.
+            into: match staged || data.handed {
+                true => Into::Waiting,
+                false => Into::Pages,
+            },
             data,
             window: window.filter(|_| !staged),
-            into: if staged { Into::Waiting } else { Into::Pages },
             done: 0,
             live,
             late: 0,
@@ -410,6 +414,8 @@ impl Receiving {
         *live = inside.is_some();
         if let Some((inside, staging)) = inside.as_ref().zip(border.staging) {
             let (_, section) = cells(inside, data.section)?;
+            // The pool may be on the host by now, where it was on a device when it was asked about.
+            let section = (section, staging.sink.takes(section));
             match staging.handing.slot(section, reference, data.length) {
                 Ok(slot) => *into = Into::Slot(slot),
                 Err(Nowhere::Wrong(what)) => {
@@ -419,6 +425,7 @@ impl Receiving {
                     inside.target().device_failed(data.claim, false, &why);
                     *live = false;
                 }
+                Err(Nowhere::Over) => *live = false,
             }
         }
         drop(inside);
@@ -472,6 +479,9 @@ impl Receiving {
                 slot.deliver(Delivery::new(stay, payload.data, tell));
                 return Ok(Came::Handed);
             }
+            Fate::Refused
+        } else if data.handed {
+            // Nothing has read it.
             Fate::Refused
         } else {
             match border.gates.enter(data.gate, data.claim) {

@@ -1,7 +1,7 @@
 //! Handed frames between two routes: a stand-in for devices, whose rings are plain memory.
 
 use super::super::frame::{Answer, Ask, Header, NOTE, Note, Reference, RingName, TRAILER};
-use super::super::handed::{Hands, MOST_RINGS};
+use super::super::handed::{Handing, Hands, MOST_RINGS, Nowhere, Question};
 use super::super::send::{Sending, Wrote};
 use super::super::staged::{
     Delivery, FarRing, NoSlots, StagedSink, StagedSlot, StagedSource, TellOpened, Wake,
@@ -36,6 +36,8 @@ struct Device {
     refuses: bool,
     /// Its pool is where it was.
     serves: AtomicBool,
+    /// Its pool is on no device by now.
+    on_host: AtomicBool,
     me: std::sync::Weak<Device>,
 }
 
@@ -86,7 +88,7 @@ impl Device {
 
 impl StagedSink for Device {
     fn takes(&self, section: &TargetSection) -> bool {
-        section.memory().layout().name == "kv"
+        section.memory().layout().name == "kv" && !self.on_host.load(Ordering::Relaxed)
     }
 
     fn slot(
@@ -199,6 +201,7 @@ fn receiver_that(refuses: bool) -> (Side, Arc<Device>) {
         holds: AtomicBool::new(false),
         refuses,
         serves: AtomicBool::new(true),
+        on_host: AtomicBool::new(false),
         me: me.clone(),
     });
     let sink = Arc::clone(&device) as Arc<dyn StagedSink>;
@@ -686,16 +689,62 @@ fn an_answer_that_nobody_asked_for_breaks_the_protocol() {
 }
 
 #[test]
-fn a_pool_that_is_elsewhere_by_now_costs_its_room_and_goes_as_bytes_from_then_on() {
+fn a_pool_that_is_elsewhere_by_now_costs_its_rooms_and_goes_as_bytes_from_then_on() {
+    for on_host in [false, true] {
+        run(async move {
+            let (prefill, decode, device) = pair().await;
+            device.serves.store(false, Ordering::Relaxed);
+            device.on_host.store(on_host, Ordering::Relaxed);
+            // All but the first are on their way when the receiver says that it is elsewhere.
+            let claims = [(7, 6), (8, 5), (9, 4)];
+            let opened = claims.map(|(number, page)| decode.open(number, &[page], WRITER));
+            let posted = opened.each_ref().map(|(gate, _)| hand(&prefill, gate, 0));
+            for (mut posted, _) in posted {
+                let back = posted.backs.recv().await.unwrap();
+                assert!(!back.finished && back.facts.refused_pieces == 1);
+            }
+            until(|| prefill.route.way(&name(), "kv") == Hands::No).await;
+            assert_eq!(device.waits(), 0);
+            assert_eq!(device.closes.load(Ordering::Relaxed), 1);
+            for (gate, _) in &opened {
+                assert!(gate.target().marked().is_empty());
+            }
+            assert_eq!(decode.violations() + prefill.violations(), 0);
+        });
+    }
+}
+
+#[test]
+fn what_comes_by_one_part_of_a_route_when_another_has_closed_it_is_no_violation() {
     run(async {
-        let (prefill, decode, device) = pair().await;
-        device.serves.store(false, Ordering::Relaxed);
-        let (gate, _lease) = decode.open(7, &[6], WRITER);
-        let (mut posted, _) = hand(&prefill, &gate, 0);
-        let back = posted.backs.recv().await.unwrap();
-        assert!(!back.finished && back.facts.refused_pieces == 1);
-        until(|| prefill.route.way(&name(), "kv") == Hands::No).await;
-        assert_eq!(device.waits(), 0);
-        assert_eq!(decode.violations() + prefill.violations(), 0);
+        let (decode, device) = receiver();
+        let mut lease = decode.pool.lease_write(&[6]).unwrap();
+        let section = lease.target_section();
+        let handing = Handing::new("other", Ok(()));
+        let Question::Open = handing.question(&Ask {
+            ring: name(),
+            pool: "kv".into(),
+        }) else {
+            panic!("it is not opened");
+        };
+        let home = Arc::clone(&device);
+        handing.opened(name().number, "kv".into(), Ok(Arc::new(Ring { home })));
+        assert_eq!(handing.way(&name(), "kv"), Hands::Soon);
+        let at = Reference {
+            ring: name().number,
+            offset: 0,
+        };
+        assert!(handing.slot((&section, true), at, 1).is_ok());
+        handing.close();
+        let slot = handing.slot((&section, true), at, 1);
+        assert!(matches!(slot, Err(Nowhere::Over)));
+        let (ring, pool) = (name().number, "kv".into());
+        let answered = handing.answered(Answer {
+            ring,
+            pool,
+            no: None,
+        });
+        assert_eq!(answered, Ok(()));
+        assert_eq!(handing.way(&name(), "kv"), Hands::No);
     });
 }
