@@ -27,7 +27,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use kvroom::ClusterKey;
+use kvroom::{ClusterKey, OneSided};
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -53,6 +53,8 @@ pub(crate) struct Role {
     pub(crate) key: Option<&'static str>,
     pub(crate) liveness_ms: u64,
     pub(crate) resume_ms: u64,
+    /// How it uses UCX: transports, whether senders put, a flush's milliseconds, and perhaps a library.
+    pub(crate) ucx: Option<String>,
 }
 
 impl Default for Role {
@@ -66,6 +68,7 @@ impl Default for Role {
             key: None,
             liveness_ms: 5_000,
             resume_ms: 10_000,
+            ucx: None,
         }
     }
 }
@@ -77,7 +80,8 @@ impl Role {
         let (pages, page_bytes) = (self.pages, self.page_bytes);
         let (liveness, resume) = (self.liveness_ms, self.resume_ms);
         let shared = self.shared;
-        format!("{name} {listen} {pages} {page_bytes} {key} {liveness} {resume} {shared}")
+        let ucx = self.ucx.as_deref().unwrap_or("-");
+        format!("{name} {listen} {pages} {page_bytes} {key} {liveness} {resume} {shared} {ucx}")
     }
 
     async fn start(words: &str, brake: &Brake) -> Side {
@@ -86,6 +90,7 @@ impl Role {
         let net = Net {
             key: (words[4] != "-").then(|| ClusterKey::new(words[4]).unwrap()),
             listen: vec![words[1].to_owned()],
+            ucx: ucx_of(words[8]),
             ..Net::default()
         };
         let layout = kv(number(2) as u32, number(3));
@@ -114,6 +119,25 @@ impl Role {
             pool,
             address,
         }
+    }
+}
+
+/// What [`Role::ucx`] says; not at all for `-`.
+pub(crate) fn ucx_of(word: &str) -> UcxOptions {
+    if word == "-" {
+        return UcxOptions::default();
+    }
+    let words: Vec<&str> = word.split(';').collect();
+    let options = ucx_options();
+    UcxOptions {
+        transports: Some(words[0].to_owned()),
+        one_sided: match words[1] {
+            "puts" => OneSided::Always,
+            _ => OneSided::Rdma,
+        },
+        flush: Duration::from_millis(words[2].parse().unwrap()),
+        library: words.get(3).map(PathBuf::from).or(options.library.clone()),
+        ..options
     }
 }
 

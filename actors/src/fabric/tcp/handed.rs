@@ -39,7 +39,7 @@
 //! known here: a delivery then ends by its event, or with a lost device.
 
 use super::frame::{Answer, Ask, Note, Reference, RingName};
-use super::staged::{FarRing, StagedSlot};
+use super::staged::{FarRing, StagedSlot, Wake};
 use crate::memory::TargetSection;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -48,6 +48,10 @@ use std::time::{Duration, Instant};
 
 /// Pairs of a ring and a pool that a peer is asked about, and that a peer may ask about.
 pub(crate) const MOST_RINGS: usize = 64;
+
+/// Handed frames of one peer that are on their way into pages at a time; the next one is not read before one of
+/// them is over.
+const MOST_LANDINGS: usize = 64;
 
 /// So long jobs wait for an answer; then they go as bytes, until there is one.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -79,6 +83,10 @@ struct State {
     /// By ring of the peer and pool of this node.
     opened: BTreeMap<(u32, String), Opened>,
     to_say: VecDeque<Note>,
+    /// Handed frames that are on their way into pages.
+    landings: usize,
+    /// Who waits until there are fewer.
+    waiting: Vec<Wake>,
     /// Has what is to be said said.
     voice: Option<Voice>,
     /// The limit was logged.
@@ -121,7 +129,35 @@ pub(super) enum Nowhere {
     Over,
 }
 
+/// One of [`MOST_LANDINGS`]; given back when it is dropped.
+pub(super) struct Landing(Arc<Handing>);
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.landings -= 1;
+        let waiting = std::mem::take(&mut state.waiting);
+        // With nothing locked: who is called may look here.
+        drop(state);
+        waiting.iter().for_each(|wake| wake());
+    }
+}
+
 impl Handing {
+    /// Room for one more handed frame on its way into pages; if there is none, `wake` is called when there may
+    /// be, once.
+    pub(super) fn lands(self: &Arc<Self>, wake: &Wake) -> Option<Landing> {
+        let mut state = self.lock();
+        if state.landings < MOST_LANDINGS {
+            state.landings += 1;
+            return Some(Landing(Arc::clone(self)));
+        }
+        if !state.waiting.iter().any(|one| Arc::ptr_eq(one, wake)) {
+            state.waiting.push(Arc::clone(wake));
+        }
+        None
+    }
+
     /// With a peer of this name; an error says why frames are not handed.
     pub(crate) fn new(peer: &str, near: Result<(), String>) -> Handing {
         Handing {

@@ -15,7 +15,7 @@ use super::frame::{
     Ack, Data, Fate, FrameError, HEADER, Header, NOTE, Note, NoteHead, Piece, REFERENCE, Reference,
     TRAILER, Trailer,
 };
-use super::handed::Nowhere;
+use super::handed::{Landing, Nowhere};
 use super::sliced::span;
 use super::staged::{Delivery, StagedSlot, Staging};
 use super::window::Window;
@@ -112,6 +112,8 @@ struct Payload {
     late: u32,
     crc: u32,
     cursor: Cell<usize>,
+    /// Of a handed frame: its place among those that are on their way into pages.
+    landing: Option<Landing>,
 }
 
 /// Where a payload is read to.
@@ -246,6 +248,7 @@ impl Receiving {
             late: 0,
             crc: 0,
             cursor: Cell::new(0),
+            landing: None,
         });
         Ok(Came::Bytes(0))
     }
@@ -395,10 +398,23 @@ impl Receiving {
     /// Where the bytes of a handed frame are: checked before anything is done with it, and used only once
     /// the trailer says that the frame is valid.
     fn reference(&mut self, border: &Border<'_>) -> Result<Came, ReadError> {
+        let State::Reference(payload) = &self.state else {
+            return Ok(Came::Empty);
+        };
+        let (gate, claim) = (payload.data.gate, payload.data.claim);
+        let live = payload.live && border.gates.enter(gate, claim).is_ok();
+        let landing = match border.staging.filter(|_| live) {
+            None => None,
+            Some(staging) => match staging.handing.lands(&staging.wake) {
+                None => return Ok(Came::NoSlot),
+                landing => landing,
+            },
+        };
         let State::Reference(mut payload) = std::mem::replace(&mut self.state, State::Header)
         else {
             return Ok(Came::Empty);
         };
+        payload.landing = landing;
         let Some(bytes) = self.small.first_chunk::<REFERENCE>() else {
             return Ok(Came::Empty);
         };
@@ -476,7 +492,8 @@ impl Receiving {
             let stay = border.gates.stay(data.gate, data.claim).ok();
             if let Some((stay, staging)) = stay.zip(border.staging) {
                 let tell = Arc::clone(&staging.tell);
-                slot.deliver(Delivery::new(stay, payload.data, tell));
+                let delivery = Delivery::new(stay, payload.data, tell);
+                slot.deliver(delivery.counted(payload.landing));
                 return Ok(Came::Handed);
             }
             Fate::Refused

@@ -21,7 +21,7 @@
 //!   (`handed`), and the slot is a place in the sender's ring that the receiver has opened.
 
 use super::frame::{Data, Fate, Reference, RingName};
-use super::handed::Handing;
+use super::handed::{Handing, Landing};
 use super::receive;
 #[cfg(test)]
 use crate::ids::ClaimNo;
@@ -124,12 +124,25 @@ pub(crate) struct Delivery {
     stay: Option<Staying>,
     data: Data,
     tell: Tell,
+    /// Dropped last: who waits for its place finds all else over.
+    landing: Option<Landing>,
 }
 
 impl Delivery {
     pub(super) fn new(stay: Staying, data: Data, tell: Tell) -> Delivery {
         let stay = Some(stay);
-        Delivery { stay, data, tell }
+        Delivery {
+            stay,
+            data,
+            tell,
+            landing: None,
+        }
+    }
+
+    /// It has one of the places of handed frames.
+    pub(super) fn counted(mut self, landing: Option<Landing>) -> Delivery {
+        self.landing = landing;
+        self
     }
 
     /// Inside the claim's gate, with its pages.

@@ -748,3 +748,24 @@ fn what_comes_by_one_part_of_a_route_when_another_has_closed_it_is_no_violation(
         assert_eq!(handing.way(&name(), "kv"), Hands::No);
     });
 }
+
+#[test]
+fn so_many_handed_frames_are_on_their_way_at_a_time_and_who_waits_is_woken_once() {
+    let handing = Arc::new(Handing::new("p", Ok(())));
+    let woken = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&woken);
+    let wake: Wake = Arc::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    let mut all: Vec<_> = (0..64).map(|_| handing.lands(&wake).unwrap()).collect();
+    assert!(handing.lands(&wake).is_none());
+    assert!(handing.lands(&wake).is_none());
+    assert_eq!(woken.load(Ordering::Relaxed), 0);
+    all.pop();
+    assert_eq!(woken.load(Ordering::Relaxed), 1);
+    all.push(handing.lands(&wake).unwrap());
+    assert!(handing.lands(&wake).is_none());
+    drop(all);
+    assert_eq!(woken.load(Ordering::Relaxed), 2);
+    assert!(handing.lands(&wake).is_some());
+}

@@ -1,0 +1,230 @@
+//! Two processes that are joined by UCX, of which one stands still, dies, or has another version.
+//!
+//! In messages the receiver writes its own pages, and what it can prove it proves alone. By puts the sender
+//! writes them: then it is its word, or the end of its path, that lets memory go.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::process::*;
+use common::*;
+use kvroom::{
+    Deadlines, Fabric, LocalHub, Outcome, Peer, Proof, ReceiveRoom, RoomId, StateName, UcxOptions,
+};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const PLAYER: &str = "plays_the_other_process_when_told_to";
+const MESSAGES: &str = "tcp;messages;10000";
+const PUTS: &str = "posix,sysv;puts;10000";
+
+#[test]
+fn plays_the_other_process_when_told_to() {
+    play_if_told();
+}
+
+fn role(name: &'static str, ucx: &str) -> Role {
+    Role {
+        name,
+        page_bytes: PIECE,
+        liveness_ms: 30_000,
+        ucx: Some(ucx.to_owned()),
+        ..Role::default()
+    }
+}
+
+async fn is_here(test: &'static str) -> bool {
+    let here = tokio::task::spawn_blocking(move || ucx_is_here(test));
+    here.await.unwrap()
+}
+
+async fn here(name: &str, ucx: UcxOptions) -> Side {
+    let mut setup = Setup {
+        over: Over::Ucx,
+        layout: kv(16, PIECE),
+        deadlines: Deadlines {
+            liveness: PATIENCE,
+            resume: PATIENCE,
+            backoff_first: Duration::from_millis(5),
+            backoff_most: Duration::from_millis(50),
+            ..Deadlines::default()
+        },
+        ..Setup::default()
+    };
+    setup.net.ucx = ucx;
+    Side::start(&LocalHub::new(), name, &setup, &Default::default()).await
+}
+
+struct Pair {
+    decode: Side,
+    prefill: Other,
+    peer: Peer,
+}
+
+impl Pair {
+    async fn over(ucx: &str) -> Pair {
+        let decode = here("d", ucx_of(ucx)).await;
+        let prefill = Other::start(PLAYER, &role("p", ucx)).await;
+        let peer = within(decode.node.connect(&prefill.address)).await.unwrap();
+        assert_eq!(peer.fabric(), Some(Fabric::Ucx));
+        Pair {
+            decode,
+            prefill,
+            peer,
+        }
+    }
+
+    async fn bound(&mut self, id: u64, pages: &[u32]) -> ReceiveRoom {
+        let lease = self.decode.pool.lease_write(pages).unwrap();
+        let room = self.decode.node.receive(RoomId(id)).from(&self.peer);
+        let room = within(room.into(lease).start()).await.unwrap();
+        let line = format!("send {id} 0");
+        self.prefill.ask(&line, &format!("@sending {id} 0")).await;
+        until("it is bound", || room.poll().state != StateName::Registered).await;
+        room
+    }
+
+    /// A whole room; what proved that its pages came back.
+    async fn moves(&mut self, id: u64) -> Vec<Proof> {
+        let room = self.bound(id, &[0, 1]).await;
+        self.prefill.tell(&format!("push {id} 0 0 2"));
+        self.prefill.tell(&format!("finish {id} 0 2"));
+        assert_eq!(within(room.outcome()).await, Outcome::Done);
+        let back = within(room.released()).await;
+        verify(&back.leases[0], stamp_of(id, 0), 0);
+        self.prefill.hears(&format!("@released s {id} 0")).await;
+        back.proofs
+    }
+}
+
+#[tokio::test]
+async fn in_messages_a_gate_of_this_process_is_the_proof_and_by_puts_the_senders_word() {
+    if !is_here("in_messages_a_gate_of_this_process_is_the_proof_and_by_puts_the_senders_word")
+        .await
+    {
+        return;
+    }
+    for (ucx, proof) in [(MESSAGES, Proof::GateClosed), (PUTS, Proof::PeerDrained)] {
+        let mut pair = Pair::over(ucx).await;
+        assert_eq!(pair.moves(1).await, [proof], "{ucx}");
+        // One that is aborted in the middle, by this side.
+        let room = pair.bound(2, &[2, 3, 4]).await;
+        pair.prefill.ask("push 2 0 0 2", "@pushed 2 0 0").await;
+        room.abort("the user left");
+        assert!(matches!(within(room.outcome()).await, Outcome::Aborted(_)));
+        assert_eq!(within(room.released()).await.proofs, [proof], "{ucx}");
+        assert_eq!(pair.moves(3).await, [proof], "{ucx}");
+        pair.prefill.ask("free", "@free").await;
+        pair.decode.quiet().await;
+    }
+}
+
+#[tokio::test]
+async fn a_sender_that_put_and_was_killed_leaves_pages_that_the_end_of_its_path_gives_back() {
+    if !is_here("a_sender_that_put_and_was_killed_leaves_pages_that_the_end_of_its_path_gives_back")
+        .await
+    {
+        return;
+    }
+    let mut pair = Pair::over(PUTS).await;
+    let room = pair.bound(1, &[0, 1, 2, 3]).await;
+    pair.prefill.ask("push 1 0 0 2", "@pushed 1 0 0").await;
+    pair.prefill.kill();
+    assert!(matches!(within(room.outcome()).await, Outcome::Aborted(_)));
+    let mut back = within(room.released()).await;
+    assert_eq!(back.proofs, [Proof::PathFenced]);
+    // They are this process's again: nothing else writes them.
+    let lease = &mut back.leases[0];
+    fill(lease, 77, 0);
+    let mut other = Other::start(PLAYER, &role("q", PUTS)).await;
+    let peer = within(pair.decode.node.connect(&other.address))
+        .await
+        .unwrap();
+    let into = pair.decode.pool.lease_write(&[8, 9]).unwrap();
+    let room = pair.decode.node.receive(RoomId(9)).from(&peer).into(into);
+    let room = within(room.start()).await.unwrap();
+    for line in ["send 9 0", "push 9 0 0 2", "finish 9 0 2"] {
+        other.tell(line);
+    }
+    assert_eq!(within(room.outcome()).await, Outcome::Done);
+    verify(lease, 77, 0);
+    drop((back, within(room.released()).await));
+    other.ask("free", "@free").await;
+    pair.decode.quiet().await;
+}
+
+#[tokio::test]
+async fn a_receiver_that_stands_still_for_longer_than_a_flush_ends_the_session_and_the_next_one_serves()
+ {
+    if !is_here("a_receiver_that_stands_still_for_longer_than_a_flush_ends_the_session_and_the_next_one_serves")
+        .await
+    {
+        return;
+    }
+    let short = "tcp;messages;300";
+    let prefill = here("p", ucx_of(short)).await;
+    let mut decode = Other::start(PLAYER, &role("d", MESSAGES)).await;
+    let line = format!("connect {}", prefill.address);
+    decode.ask(&line, "@connected p").await;
+    decode.ask("receive 1 0 p 0,1,2,3", "@receiving 1 0").await;
+    let room = within(prefill.node.send(RoomId(1)).start()).await.unwrap();
+    until("it is bound", || room.poll().state != StateName::Registered).await;
+    decode.stop();
+    let chunk = push(&room, 0..4 * TOKENS, prefill.stamped(&[0, 1, 2, 3], 1, 0)).await;
+    // Its session is alive for as far as anybody can tell by it: the flush is what is late.
+    let outcome = within(room.outcome()).await;
+    assert!(outcome.to_string().contains("UCX"), "{outcome}");
+    assert!(within(chunk.released()).await.is_some());
+    decode.go_on();
+    decode.hears("@aborted r 1 0").await;
+    let begun = Instant::now();
+    loop {
+        let peer = prefill.node.peer("d").await;
+        if peer.is_some_and(|peer| peer.is_up().is_ok()) {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "they do not meet again");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    decode.ask("receive 2 0 p 4,5", "@receiving 2 0").await;
+    let room = within(prefill.node.send(RoomId(2)).start()).await.unwrap();
+    push(
+        &room,
+        0..2 * TOKENS,
+        prefill.stamped(&[4, 5], stamp_of(2, 0), 0),
+    )
+    .await;
+    room.finish(2 * TOKENS, None).unwrap();
+    assert_eq!(within(room.outcome()).await, Outcome::Done);
+    decode.hears("@done r 2 0").await;
+    drop(within(room.released()).await);
+    decode.ask("free", "@free").await;
+    prefill.quiet().await;
+}
+
+#[tokio::test]
+async fn versions_that_do_not_mix_are_refused_with_both_numbers() {
+    let test = "versions_that_do_not_mix_are_refused_with_both_numbers";
+    if !is_here(test).await {
+        return;
+    }
+    let given = std::env::var_os("KVROOM_TEST_UCX_LIBRARIES").unwrap_or_default();
+    let libraries: Vec<PathBuf> = std::env::split_paths(&given).collect();
+    let [one, other] = &libraries[..] else {
+        let required = std::env::var_os("KVROOM_REQUIRE_ALL").is_some_and(|value| value == "1");
+        assert!(
+            !required,
+            "KVROOM_TEST_UCX_LIBRARIES has to name two libraries"
+        );
+        eprintln!("SKIPPED: {test}: KVROOM_TEST_UCX_LIBRARIES names no two libraries");
+        return;
+    };
+    let with = |library: &PathBuf| format!("{MESSAGES};{}", library.display());
+    // Neither is opened here: one process has one UCX.
+    let old = Other::start(PLAYER, &role("old", &with(one))).await;
+    let mut new = Other::start(PLAYER, &role("new", &with(other))).await;
+    new.tell(&format!("connect {}", old.address));
+    let said = new.hears("@refused").await;
+    let said = said.last().unwrap();
+    assert!(said.contains("1.13.1") && said.contains("1.22."), "{said}");
+}
