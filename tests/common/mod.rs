@@ -283,7 +283,9 @@ impl Side {
             Over::Tcp | Over::DeviceTcp => net.listen.push("tcp://127.0.0.1:0".into()),
             Over::Ucx => {
                 net.listen.push("tcp://127.0.0.1:0".into());
-                net.ucx = ucx_options();
+                if net.ucx.when == UcxUse::Off {
+                    net.ucx = ucx_options();
+                }
             }
             Over::Unix | Over::Shm => net
                 .listen
