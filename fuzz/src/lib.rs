@@ -45,6 +45,14 @@ mod daemon {
         pub(crate) const CANARY: &str = "kvroom-canary";
     }
 
+    pub(crate) mod devices {
+        mod named;
+        mod uuid;
+
+        pub(crate) use named::Named;
+        pub(crate) use uuid::Uuid;
+    }
+
     pub(crate) mod config {
         mod check;
         mod effective;

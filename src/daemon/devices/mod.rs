@@ -14,9 +14,11 @@
 //!   let go of by that thread.
 //! - A device that was started stays for the daemon's life.
 
+mod named;
 mod problems;
 mod uuid;
 
+pub(crate) use named::Named;
 pub(crate) use problems::{Unusable, lost};
 pub(crate) use uuid::{Uuid, bytes_of, digits_of};
 
@@ -51,15 +53,6 @@ struct Slot {
     /// Whose turn it is to call the driver for this device.
     turn: Arc<Semaphore>,
     device: OnceLock<Device>,
-}
-
-/// How a request or the configuration names a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Named {
-    /// As this daemon counts them.
-    Ordinal(u32),
-    /// As every process does.
-    Uuid(Uuid),
 }
 
 /// A device that may be used.
