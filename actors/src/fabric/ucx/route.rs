@@ -328,6 +328,8 @@ impl Route {
             Stage::Gone => None,
         };
         if let Some(why) = next {
+            // Before the endpoints are closed: after that a flush of the peer may end well of which nothing
+            // landed, and the session must be over when its `Complete` comes.
             if let (Stage::Up, Some(border)) = (&self.stage, self.inlet.border()) {
                 (border.over)(&why);
             }
