@@ -326,7 +326,8 @@ impl Handler<PoolsChanged> for PeerActor {
     type Result = ();
 
     fn handle(&mut self, PoolsChanged(bodies): PoolsChanged, ctx: &mut Context<Self>) {
-        for body in bodies {
+        for mut body in bodies {
+            self.keep_key(&mut body);
             self.share_pool(&body);
             self.command(Command::Say(body));
         }

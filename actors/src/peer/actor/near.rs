@@ -157,6 +157,15 @@ impl PeerActor {
         dead
     }
 
+    /// Only who is to put is told how.
+    pub(super) fn keep_key(&self, body: &mut Body) {
+        let route = self.link.as_ref().map(|link| &link.route);
+        let puts = matches!(route, Some(PeerRoute::Ucx(route)) if !route.gated_here());
+        if let (Body::PoolAdded { far, .. }, false) = (body, puts) {
+            *far = None;
+        }
+    }
+
     /// Sends the descriptor of a pool that is about to be announced.
     pub(super) fn share_pool(&mut self, body: &Body) {
         if let (Body::PoolAdded { pool, .. }, Some(link)) = (body, &mut self.link)
