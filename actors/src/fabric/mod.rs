@@ -17,7 +17,12 @@ pub(crate) mod stream;
 pub(crate) mod tcp;
 pub mod ucx;
 
+use crate::copy::job::Place;
+use crate::copy::pieces::Pieces;
 use crate::memory::GateTable;
+use kvroom_kernels::layout::PoolLayout;
+use kvroom_kernels::plan::Plan;
+use kvroom_kernels::plan::cube::PageList;
 use std::sync::Arc;
 
 /// How bytes get to one life of a peer.
@@ -52,6 +57,39 @@ impl PeerRoute {
             PeerRoute::Ucx(_) => Fabric::Ucx,
         }
     }
+}
+
+/// Plans the copies of a job onto the pages of a claim that this node writes itself, in a pool of this layout.
+///
+/// # Errors
+/// [`Fact::Errored`] if the two ends do not fit.
+fn plan_onto(
+    layout: &Arc<PoolLayout>,
+    place: &Place,
+    to: &Arc<PoolLayout>,
+    pages: &Arc<[u32]>,
+) -> Result<Pieces, Fact> {
+    if let Some(slice) = &place.slice {
+        let to = PageList {
+            list: Arc::clone(pages),
+            range: place.to.clone(),
+        };
+        let plan = slice.plan(place.layers.clone(), place.source(), to);
+        return plan
+            .map(|plan| Pieces::Slices(Box::new(plan)))
+            .map_err(|error| Fact::Errored(error.to_string()));
+    }
+    Plan::new(
+        layout,
+        to,
+        place.layers.clone(),
+        Arc::clone(&place.pages),
+        place.from.clone(),
+        Arc::clone(pages),
+        place.to.clone(),
+    )
+    .map(Pieces::Cells)
+    .map_err(|error| Fact::Errored(error.to_string()))
 }
 
 /// Where a claim's pages are, for a node that writes them itself.

@@ -16,8 +16,7 @@ use crate::copy::pieces::Pieces;
 use crate::ids::ClaimNo;
 use crate::memory::{Bell, Refused, RemoteGates, RemotePool, SharedGates, Ticket, Writer};
 use kvroom_kernels::coverage::Rect;
-use kvroom_kernels::plan::cube::PageList;
-use kvroom_kernels::plan::{Piece, Plan};
+use kvroom_kernels::plan::Piece;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -75,27 +74,7 @@ impl ShmClaim {
                 place.section
             )));
         };
-        if let Some(slice) = &place.slice {
-            let to = PageList {
-                list: Arc::clone(&section.pages),
-                range: place.to.clone(),
-            };
-            let plan = slice.plan(place.layers.clone(), place.source(), to);
-            return plan
-                .map(|plan| Pieces::Slices(Box::new(plan)))
-                .map_err(|error| Fact::Errored(error.to_string()));
-        }
-        Plan::new(
-            layout,
-            section.pool.layout(),
-            place.layers.clone(),
-            Arc::clone(&place.pages),
-            place.from.clone(),
-            Arc::clone(&section.pages),
-            place.to.clone(),
-        )
-        .map(Pieces::Cells)
-        .map_err(|error| Fact::Errored(error.to_string()))
+        super::plan_onto(layout, place, section.pool.layout(), &section.pages)
     }
 
     /// The destination's pool and first page, for a lane that does the wrong thing.

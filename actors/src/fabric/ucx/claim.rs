@@ -16,8 +16,6 @@ use crate::memory::{CopyError, named_pages};
 use crate::peer::hello::FarKey;
 use kvroom_kernels::coverage::Rect;
 use kvroom_kernels::layout::PoolLayout;
-use kvroom_kernels::plan::Plan;
-use kvroom_kernels::plan::cube::PageList;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -64,27 +62,7 @@ impl UcxClaim {
                 self.number, place.section
             )));
         };
-        if let Some(slice) = &place.slice {
-            let to = PageList {
-                list: Arc::clone(&section.pages),
-                range: place.to.clone(),
-            };
-            let plan = slice.plan(place.layers.clone(), place.source(), to);
-            return plan
-                .map(|plan| Pieces::Slices(Box::new(plan)))
-                .map_err(|error| Fact::Errored(error.to_string()));
-        }
-        Plan::new(
-            layout,
-            &section.pool.layout,
-            place.layers.clone(),
-            Arc::clone(&place.pages),
-            place.from.clone(),
-            Arc::clone(&section.pages),
-            place.to.clone(),
-        )
-        .map(Pieces::Cells)
-        .map_err(|error| Fact::Errored(error.to_string()))
+        super::super::plan_onto(layout, place, &section.pool.layout, &section.pages)
     }
 }
 
