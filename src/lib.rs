@@ -91,9 +91,9 @@ pub mod layout {
 
 pub use api::{
     AbortedRooms, Chunk, ChunkBuilder, EarlyClaim, Ended, FinishError, FinishProblem, LegBytes,
-    Node, NodeBuilder, NodeStats, Peer, PushError, PushedChunk, ReceiveBuilder, ReceiveRoom,
-    Released, ReserveError, Role, RoomInfo, SendBuilder, SendRoom, ShutdownReport, Slot,
-    StartError, StartErrorKind, UcxFacts, Which,
+    Node, NodeBuilder, NodeStats, Pages, Peer, PushError, PushedChunk, ReceiveBuilder, ReceiveRoom,
+    Released, ReserveError, RetriedReceive, RetriedSend, Retry, Role, RoomInfo, SendBuilder,
+    SendRoom, ShutdownReport, Slot, StartError, StartErrorKind, UcxFacts, Which,
 };
 pub use api::{metrics, record};
 pub use kvroom_actors::copy::schedule::Class;

@@ -9,7 +9,8 @@ mod common;
 use common::process::*;
 use common::*;
 use kvroom::{
-    Deadlines, Fabric, LocalHub, Outcome, Peer, Proof, ReceiveRoom, RoomId, StateName, UcxOptions,
+    Chunk, Deadlines, Fabric, LocalHub, Outcome, Peer, Proof, ReceiveRoom, Retry, RoomId,
+    StateName, UcxOptions,
 };
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -200,6 +201,72 @@ async fn a_receiver_that_stands_still_for_longer_than_a_flush_ends_the_session_a
     drop(within(room.released()).await);
     decode.ask("free", "@free").await;
     prefill.quiet().await;
+}
+
+#[tokio::test]
+async fn a_room_whose_path_failed_is_tried_again_on_other_pages_over_sockets() {
+    if !is_here("a_room_whose_path_failed_is_tried_again_on_other_pages_over_sockets").await {
+        return;
+    }
+    let prefill = here("p", ucx_of("tcp;preferred;300")).await;
+    let mut decode = Other::start(PLAYER, &role("d", "tcp;preferred;10000")).await;
+    let line = format!("connect {}", prefill.address);
+    decode.ask(&line, "@connected p").await;
+    let peer = prefill.node.peer("d").await.unwrap();
+    assert_eq!(peer.fabric(), Some(Fabric::Ucx));
+    decode
+        .ask("retried 1 0 p 0,1,2,3 8,9,10,11", "@receiving 1 0")
+        .await;
+    let room = prefill.node.send(RoomId(1));
+    let mut room = within(room.start_retried(Retry::default())).await.unwrap();
+    until("it is bound", || {
+        room.rooms()[0].poll().state != StateName::Registered
+    })
+    .await;
+    decode.stop();
+    let lease = prefill.stamped(&[0, 1, 2, 3], stamp_of(1, 0), 0);
+    let chunk = Chunk::tokens(0..4 * TOKENS).pages(lease);
+    within(room.push(chunk)).await.unwrap();
+    room.finish(4 * TOKENS, None);
+    let failed = within(room.rooms()[0].outcome()).await;
+    assert!(failed.to_string().contains("UCX"), "{failed}");
+    decode.go_on();
+    assert_eq!(within(room.outcome()).await, Outcome::Done);
+    assert_eq!(room.rooms().len(), 2);
+    decode.hears("@done r 1 0").await;
+    decode.hears("@released r 1 0").await;
+    // The two processes live, and their next session goes by what UCX was preferred to.
+    assert_eq!(peer.is_up(), Ok(()));
+    assert_eq!(peer.fabric(), Some(Fabric::Tcp));
+    drop(within(room.released()).await);
+    decode.ask("free", "@free").await;
+    prefill.quiet().await;
+}
+
+#[tokio::test]
+async fn where_no_path_works_what_prefers_ucx_takes_sockets_and_what_insists_on_it_is_refused() {
+    let test =
+        "where_no_path_works_what_prefers_ucx_takes_sockets_and_what_insists_on_it_is_refused";
+    if !is_here(test).await {
+        return;
+    }
+    // No transport is at both ends.
+    let decode = here("d", ucx_of("tcp;preferred;10000")).await;
+    let mut prefill = Other::start(PLAYER, &role("p", "posix;preferred;10000")).await;
+    let peer = within(decode.node.connect(&prefill.address)).await.unwrap();
+    assert_eq!(peer.fabric(), Some(Fabric::Tcp));
+    let mut pair = Pair {
+        decode,
+        prefill,
+        peer,
+    };
+    assert_eq!(pair.moves(1).await, [Proof::GateClosed]);
+    prefill = Other::start(PLAYER, &role("q", "posix;messages;10000")).await;
+    let refused = within(pair.decode.node.connect(&prefill.address)).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("bytes are to go through UCX"), "{refused}");
+    pair.prefill.ask("free", "@free").await;
+    pair.decode.quiet().await;
 }
 
 #[tokio::test]

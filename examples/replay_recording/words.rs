@@ -117,6 +117,12 @@ pub(crate) fn of_moment(moment: &Moment<'_>, node: &str) -> String {
             let proofs: Vec<String> = proofs.iter().map(|p| p.to_string()).collect();
             format!("room {key}: its memory goes back, by {}", proofs.join(", "))
         }
+        What::Retry {
+            key,
+            role: side,
+            of,
+            ..
+        } => format!("room {key} {}: a new try of attempt {of}", role(*side)),
         What::Refused { key, role: side } => format!("room {key} {}: start refused", role(*side)),
         What::Peer { is, why, .. } => format!("peer {peer} is {is:?} {why}"),
         What::Note(note) => note.to_string(),

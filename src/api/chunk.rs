@@ -64,6 +64,17 @@ impl Chunk {
         }
     }
 
+    /// The same chunk, by another lease of its pages.
+    pub(super) fn again(&self) -> Result<Chunk, String> {
+        let lease = self.lease.pool().lease_read(self.lease.pages());
+        Ok(Chunk {
+            tokens: self.tokens.clone(),
+            layers: self.layers.clone(),
+            lease: lease.map_err(|error| error.to_string())?,
+            ready: self.ready.clone(),
+        })
+    }
+
     /// Its tokens; of a row, `0..1`.
     pub fn range(&self) -> Range<u64> {
         self.tokens.clone()

@@ -24,6 +24,8 @@ pub struct Metrics {
     pub at: Duration,
     /// Rooms ever started, by role.
     pub started: Vec<(Role, u64)>,
+    /// Of those, new tries of attempts that failed, by role.
+    pub retries: Vec<(Role, u64)>,
     /// Rooms now, by role and state; every pair is there.
     pub rooms: Vec<RoomsIn>,
     /// Steps of rooms from one state to another; those that were ever made.
@@ -158,6 +160,7 @@ impl Node {
         Metrics {
             at: now.since(Default::default()),
             started: rooms.begun().to_vec(),
+            retries: rooms.retries().to_vec(),
             rooms: rooms.present(),
             steps: rooms.steps(),
             ends: rooms.ends(),

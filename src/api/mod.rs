@@ -10,6 +10,7 @@ mod node;
 mod parts;
 mod receive;
 pub mod record;
+mod retry;
 mod send;
 mod stats;
 mod ucx;
@@ -21,6 +22,7 @@ pub use error::{
 pub use kvroom_actors::room::Role;
 pub use node::{Node, NodeBuilder, Peer};
 pub use receive::{ReceiveBuilder, ReceiveRoom};
+pub use retry::{Pages, RetriedReceive, RetriedSend, Retry};
 pub use send::{SendBuilder, SendRoom};
 pub use stats::{AbortedRooms, EarlyClaim, LegBytes, NodeStats, RoomInfo, ShutdownReport, Which};
 pub use ucx::UcxFacts;

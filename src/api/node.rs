@@ -708,5 +708,6 @@ pub(super) fn room_info(room: info::RoomInfo, names: &HashMap<PeerRef, String>) 
         quarantined: room.quarantined,
         held_because: room.held_because,
         trace: room.trace,
+        retry_of: room.retry_of,
     }
 }

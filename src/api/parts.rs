@@ -31,14 +31,14 @@ pub(super) enum Cover {
 }
 
 /// Senders that are asked for what they hold.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ranks {
     pub(super) peers: Vec<Peer>,
     pub(super) turn: u64,
 }
 
 /// All ranks that receive the request, and which of them this is.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Receivers {
     pub(super) all: Vec<Vec<CubeLayout>>,
     pub(super) me: usize,

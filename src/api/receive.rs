@@ -48,6 +48,7 @@ pub struct ReceiveBuilder {
     deadline: Option<Duration>,
     class: Class,
     apart: bool,
+    retry_of: Option<u32>,
     trace: Option<Trace>,
 }
 
@@ -83,7 +84,35 @@ impl ReceiveBuilder {
             deadline: None,
             class: Class::Bulk,
             apart: false,
+            retry_of: None,
             trace: None,
+        }
+    }
+
+    pub(super) fn key(&self) -> RoomKey {
+        RoomKey {
+            id: self.id,
+            attempt: self.attempt,
+        }
+    }
+
+    /// How long it may take.
+    pub(super) fn time(&self) -> Option<Duration> {
+        self.deadline.or(self.node.shared().deadlines.outcome)
+    }
+
+    /// The same room, to be given other pages.
+    pub(super) fn without_pages(&self) -> ReceiveBuilder {
+        ReceiveBuilder {
+            node: self.node.clone(),
+            from: self.from.clone(),
+            ranks: self.ranks.clone(),
+            among: self.among.clone(),
+            stranger: self.stranger.clone(),
+            leases: Vec::new(),
+            aux: None,
+            tag: self.tag.clone(),
+            ..*self
         }
     }
 
@@ -219,6 +248,14 @@ impl ReceiveBuilder {
         self
     }
 
+    /// Says that this is a new try of that attempt of the room, which failed: shown in
+    /// [`RoomInfo`](crate::RoomInfo) and in recordings, and counted. See [`Retry`](crate::Retry) for who does
+    /// that by itself.
+    pub fn retry_of(mut self, attempt: u32) -> Self {
+        self.retry_of = Some(attempt);
+        self
+    }
+
     /// Keeps the room out of what is counted about rooms: those that were started and ended, their
     /// states and times. For what a host runs for itself, as a probe of its own. Everything else is as
     /// for any room, limits and lists of rooms among it.
@@ -280,7 +317,8 @@ impl ReceiveBuilder {
             self.deadline,
             draft,
         )
-        .apart(self.apart);
+        .apart(self.apart)
+        .retry_of(self.retry_of);
         let mut leases = Vec::with_capacity(self.leases.len() + usize::from(self.aux.is_some()));
         for (i, lease) in (0..).zip(self.leases) {
             leases.push((Held::Section(i), Lent::from(Lease::Write(lease))));

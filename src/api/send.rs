@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
 
 /// A prefill room to be started.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "a builder starts nothing by itself"]
 pub struct SendBuilder {
     pub(super) node: Node,
@@ -36,6 +36,7 @@ pub struct SendBuilder {
     class: Class,
     lane: Option<u16>,
     apart: bool,
+    retry_of: Option<u32>,
 }
 
 /// A prefill room. Dropping it aborts the room.
@@ -66,7 +67,20 @@ impl SendBuilder {
             class: Class::Bulk,
             lane: None,
             apart: false,
+            retry_of: None,
         }
+    }
+
+    pub(super) fn key(&self) -> RoomKey {
+        RoomKey {
+            id: self.id,
+            attempt: self.attempt,
+        }
+    }
+
+    /// How long it may take.
+    pub(super) fn time(&self) -> Option<Duration> {
+        self.deadline.or(self.node.shared().deadlines.outcome)
     }
 
     /// Which try this is; 0 if not said.
@@ -96,6 +110,14 @@ impl SendBuilder {
     /// How urgent its copies are; bulk if not said.
     pub fn class(mut self, class: Class) -> Self {
         self.class = class;
+        self
+    }
+
+    /// Says that this is a new try of that attempt of the room, which failed: shown in
+    /// [`RoomInfo`](crate::RoomInfo) and in recordings, and counted. See [`Retry`](crate::Retry) for who does
+    /// that by itself.
+    pub fn retry_of(mut self, attempt: u32) -> Self {
+        self.retry_of = Some(attempt);
         self
     }
 
@@ -183,7 +205,8 @@ impl SendBuilder {
             self.deadline,
         )
         .on_lane(self.lane)
-        .apart(self.apart);
+        .apart(self.apart)
+        .retry_of(self.retry_of);
         let role = StartRole::Sender {
             receivers: self.receivers,
         };
@@ -474,7 +497,7 @@ impl SendRoom {
         }
     }
 
-    fn end(&self, reason: Reason) {
+    pub(super) fn end(&self, reason: Reason) {
         if self.shared.outcome().is_none() {
             self.shared.abort_asked(self.node.shared().now());
             // A stopped shard has ended its rooms.

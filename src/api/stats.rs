@@ -64,6 +64,8 @@ pub struct RoomInfo {
     /// The trace context of its request: a receiver's own, or what came with a sender's first claim
     /// that has one.
     pub trace: Option<Trace>,
+    /// The attempt of the same room that it is a new try of.
+    pub retry_of: Option<u32>,
 }
 
 /// A claim that waits for a local `send`.

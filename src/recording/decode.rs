@@ -239,6 +239,12 @@ impl Line {
                 life: self.life()?,
                 proofs: self.proofs()?,
             },
+            "retry" => What::Retry {
+                key: self.key()?,
+                life: self.life()?,
+                role: need(self.role, "role")?.into(),
+                of: need(self.of, "of")?,
+            },
             "refused" => What::Refused {
                 key: self.key()?,
                 role: need(self.role, "role")?.into(),

@@ -172,6 +172,18 @@ fn what(what: &What, line: &mut Line) -> &'static str {
             line.proofs = Some(proofs.iter().map(|proof| proof.to_string()).collect());
             "lease"
         }
+        What::Retry {
+            key,
+            life,
+            role,
+            of,
+        } => {
+            line.set_key(*key);
+            line.life = Some(life.0);
+            line.role = Some((*role).into());
+            line.of = Some(*of);
+            "retry"
+        }
         What::Refused { key, role } => {
             line.set_key(*key);
             line.role = Some((*role).into());

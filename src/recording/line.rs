@@ -69,6 +69,9 @@ pub(super) struct Line {
     pub(super) why: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) incarnation: Option<IncarnationLine>,
+    /// The attempt that a room is a new try of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) of: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) job: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]

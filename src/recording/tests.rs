@@ -245,6 +245,12 @@ fn all() -> Vec<What> {
             key,
             role: Role::Receiver,
         },
+        What::Retry {
+            key,
+            life,
+            role: Role::Sender,
+            of: 1,
+        },
         now(PeerIs::Up, ""),
         now(PeerIs::Resuming, "lost"),
         now(PeerIs::Down, "gone"),

@@ -14,6 +14,7 @@
 //! | `push ID ATTEMPT FIRST PAGES` | pushes so many stamped pages, from this page of the request on | `@pushed ID ATTEMPT FIRST` |
 //! | `finish ID ATTEMPT PAGES` | finishes it | |
 //! | `receive ID ATTEMPT NAME PAGE,…` | starts a receiver room from that peer | `@receiving ID ATTEMPT` |
+//! | `retried ID ATTEMPT NAME PAGE,… PAGE,…` | the same, tried again once on the second pages | `@receiving ID ATTEMPT` |
 //! | `abort ID ATTEMPT` | aborts whatever has this key | |
 //! | `state ID ATTEMPT` | | `@state ID ATTEMPT STATE` |
 //! | `hold PIECES` | lets so many pieces pass; the next lane stays inside its gate | `@holding` |
@@ -27,7 +28,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use kvroom::{ClusterKey, OneSided};
+use kvroom::{ClusterKey, OneSided, Pages, Retry, UcxUse};
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -130,6 +131,10 @@ pub(crate) fn ucx_of(word: &str) -> UcxOptions {
     let words: Vec<&str> = word.split(';').collect();
     let options = ucx_options();
     UcxOptions {
+        when: match words[1] {
+            "preferred" => UcxUse::Prefer,
+            _ => options.when,
+        },
         transports: Some(words[0].to_owned()),
         one_sided: match words[1] {
             "puts" => OneSided::Always,
@@ -406,7 +411,7 @@ async fn play(role: &str, mut told: tokio::sync::mpsc::UnboundedReceiver<String>
         let words: Vec<&str> = line.split(' ').collect();
         if matches!(
             words[0],
-            "send" | "push" | "finish" | "receive" | "abort" | "state"
+            "send" | "push" | "finish" | "receive" | "retried" | "abort" | "state"
         ) {
             let key = (words[1].parse().unwrap(), words[2].parse().unwrap());
             of_room(&side, &mut rooms, key, words[0], &words[3..]).await;
@@ -490,6 +495,33 @@ async fn of_room(side: &Side, rooms: &mut Rooms, key: (u64, u32), what: &str, wo
                     verify(&back.leases[0], stamp, 0);
                 }
                 drop(back);
+                tell_outcome("r", key, &outcome);
+                say(format_args!("released r {id} {attempt}"));
+            });
+        }
+        "retried" => {
+            let peer = side.node.peer(words[0]).await.unwrap();
+            let lease = |pages: &str| {
+                let pages: Vec<u32> = pages.split(',').map(|p| p.parse().unwrap()).collect();
+                side.pool.lease_write(&pages).unwrap()
+            };
+            let mut other = Some(lease(words[2]));
+            let room = side.node.receive(RoomId(id)).attempt(attempt);
+            let room = room.from(&peer).into(lease(words[1]));
+            let pages = move |_: &ReceiveRoom| {
+                let leases = vec![other.take()?];
+                Some(Pages { leases, aux: None })
+            };
+            let mut room = room.start_retried(Retry::times(1), pages).await.unwrap();
+            say(format_args!("receiving {id} {attempt}"));
+            tokio::spawn(async move {
+                let outcome = room.outcome().await;
+                for room in room.into_rooms() {
+                    let back = room.released().await;
+                    if back.outcome == Outcome::Done {
+                        verify(&back.leases[0], stamp, 0);
+                    }
+                }
                 tell_outcome("r", key, &outcome);
                 say(format_args!("released r {id} {attempt}"));
             });

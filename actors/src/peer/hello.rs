@@ -36,9 +36,9 @@ mod tests;
 pub use refusal::{Fault, Refusal, RefusalCode};
 
 /// The newest protocol that this build speaks.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 /// The oldest protocol that this build speaks.
-pub const OLDEST_PROTOCOL: u32 = 5;
+pub const OLDEST_PROTOCOL: u32 = 6;
 /// Longest name of a node or a pool in bytes.
 pub const MAX_NAME: usize = 64;
 /// Most pools in one greeting.
@@ -172,7 +172,9 @@ pub struct UcxOffer {
     pub version: (u32, u32, u32),
     /// Whether it could use RDMA.
     pub rdma: bool,
-    /// Whether it is to be used even without.
+    /// Whether it is to be used even without, where it works.
+    pub wanted: bool,
+    /// Whether nothing else will do; then it is wanted, too.
     pub always: bool,
     /// Whether senders are to write by themselves even without.
     pub one_sided: bool,
@@ -296,15 +298,16 @@ pub enum UcxVerdict {
     },
 }
 
-/// Whether two nodes use UCX: one of them is to use it in any case, or both could use RDMA and do not
-/// share memory. Both sides come to the same conclusion.
+/// Whether two nodes use UCX: one of them wants it, or both could use RDMA and do not share memory.
+/// Both sides come to the same conclusion.
 #[must_use]
 pub fn use_ucx(mine: &Offer, theirs: &Offer) -> UcxVerdict {
     let (Some(a), Some(b)) = (&mine.ucx, &theirs.ucx) else {
         return UcxVerdict::No;
     };
     let always = a.always || b.always;
-    if !always && (!(a.rdma && b.rdma) || share_memory(mine, theirs)) {
+    let wanted = a.wanted || b.wanted || always;
+    if !wanted && (!(a.rdma && b.rdma) || share_memory(mine, theirs)) {
         return UcxVerdict::No;
     }
     match ucx_mixes(a.version, b.version) {

@@ -95,6 +95,17 @@ pub enum What {
         /// What the return rests on.
         proofs: Proofs,
     },
+    /// A room is a new try of an earlier one, of the same id and role.
+    Retry {
+        /// The room.
+        key: RoomKey,
+        /// Its life.
+        life: LifeId,
+        /// Its role.
+        role: Role,
+        /// The attempt that is tried again.
+        of: u32,
+    },
     /// A start was refused.
     Refused {
         /// The room.
@@ -425,6 +436,7 @@ impl What {
             | What::Gate { key, .. }
             | What::Job { key, .. }
             | What::Lease { key, .. }
+            | What::Retry { key, .. }
             | What::Refused { key, .. } => Some(*key),
             What::Peer { .. } | What::Note(_) => None,
         }

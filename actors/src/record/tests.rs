@@ -527,6 +527,9 @@ fn what() -> impl Strategy<Value = What> {
             proofs: dead.then_some(Proof::WriterDead).into_iter().collect(),
         }),
         1 => (room_key(), role()).prop_map(|(key, role)| What::Refused { key, role }),
+        1 => (room_key(), life(), role(), any::<u32>()).prop_map(
+            |(key, life, role, of)| What::Retry { key, life, role, of }
+        ),
     ]
 }
 

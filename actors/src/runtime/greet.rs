@@ -654,7 +654,7 @@ async fn offer(
     };
     let far = match local {
         true => None,
-        false => wired::offer(state, theirs).await,
+        false => wired::offer(state, theirs, standing.path_failed).await,
     };
     let (ucx, end) = far.unzip();
     let state = state.borrow();

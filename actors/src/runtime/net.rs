@@ -47,6 +47,8 @@ impl Net {
     /// Least and most of [`UcxOptions::wire_up`], [`UcxOptions::flush`] and [`UcxOptions::close`].
     pub const UCX_TIMES: (Duration, Duration) =
         (Duration::from_millis(10), Duration::from_secs(600));
+    /// Least and most of [`UcxOptions::after_failure`].
+    pub const UCX_AFTER_FAILURE: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(3600));
     /// Least and most of [`UcxOptions::spin`].
     pub const UCX_SPIN: (Duration, Duration) = (Duration::ZERO, Duration::from_millis(10));
     /// Least and most of [`UcxOptions::retired`].
@@ -63,6 +65,8 @@ impl Net {
         within("ucx.wire_up", ucx.wire_up, Self::UCX_TIMES)?;
         within("ucx.flush", ucx.flush, Self::UCX_TIMES)?;
         within("ucx.close", ucx.close, Self::UCX_TIMES)?;
+        let after = ucx.after_failure;
+        within("ucx.after_failure", after, Self::UCX_AFTER_FAILURE)?;
         within("ucx.spin", ucx.spin, Self::UCX_SPIN)?;
         within("ucx.retired", ucx.retired, Self::UCX_RETIRED)
     }
@@ -125,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_node_with_an_option_of_ucx_beyond_its_bounds_is_not_started_and_names_it() {
-        let wrong: [(Change, &str); 8] = [
+        let wrong: [(Change, &str); 9] = [
             (
                 |u| u.window_bytes = 4095,
                 "ucx.window_bytes is 4095; it must be 4096 to 67108864",
@@ -149,6 +153,10 @@ mod tests {
             (
                 |u| u.close = Duration::ZERO,
                 "ucx.close is 0ns; it must be 10ms to 600s",
+            ),
+            (
+                |u| u.after_failure = Duration::from_secs(3_601),
+                "ucx.after_failure is 3601s; it must be 0ns to 3600s",
             ),
             (
                 |u| u.spin = Duration::from_secs(1),

@@ -32,6 +32,7 @@ const ENDS: usize = 1 + 2 * Code::ALL.len();
 #[derive(Debug)]
 struct OfRole {
     started: AtomicU64,
+    again: AtomicU64,
     moved: [[AtomicU64; STATES.len()]; STATES.len()],
     gone: [AtomicU64; STATES.len()],
     ends: [AtomicU64; ENDS],
@@ -85,6 +86,7 @@ impl Default for OfRole {
     fn default() -> Self {
         OfRole {
             started: AtomicU64::default(),
+            again: AtomicU64::default(),
             moved: Default::default(),
             gone: Default::default(),
             ends: [const { AtomicU64::new(0) }; ENDS],
@@ -96,6 +98,16 @@ impl Default for OfRole {
 impl Tally {
     pub(crate) fn started(&self, role: Role) {
         add(&self.of(role).started);
+    }
+
+    /// One of those that were started is a new try of an earlier attempt.
+    pub(crate) fn again(&self, role: Role) {
+        add(&self.of(role).again);
+    }
+
+    /// Rooms that were new tries, by role.
+    pub fn retries(&self) -> [(Role, u64); ROLES.len()] {
+        ROLES.map(|role| (role, self.of(role).again.load(Ordering::Relaxed)))
     }
 
     pub(crate) fn moved(&self, role: Role, from: StateName, to: StateName) {

@@ -13,11 +13,12 @@
 use super::control::Shared;
 use super::greet::GreetError;
 use super::shared::NodeShared;
-use crate::fabric::ucx::{OneSided, Ucx, UcxEnd, UcxRoute, UcxUse};
+use crate::fabric::ucx::{OneSided, Ucx, UcxEnd, UcxOptions, UcxRoute, UcxUse};
 use crate::memory::Pool;
 use crate::peer::hello::{Capabilities, Hello, Offer, RefusalCode, UcxOffer, UcxVerdict, use_ucx};
 use crate::peer::wire::MAX_REFUSAL;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// UCX of this node, if it has any and is to use it.
 fn of(node: &NodeShared) -> Option<Ucx> {
@@ -53,7 +54,12 @@ pub(crate) async fn register(node: &NodeShared, ucx: &Ucx, pool: &Pool) {
 }
 
 /// What this node offers of UCX to a peer that has it, too; and its end of what may come of that.
-pub(crate) async fn offer(state: &Shared, theirs: &Hello) -> Option<(UcxOffer, UcxEnd)> {
+/// Not to one whose path failed so short a time ago that the next route has its turn.
+pub(crate) async fn offer(
+    state: &Shared,
+    theirs: &Hello,
+    failed: Option<Duration>,
+) -> Option<(UcxOffer, UcxEnd)> {
     if !theirs.capabilities.has(Capabilities::UCX) {
         return None;
     }
@@ -63,6 +69,17 @@ pub(crate) async fn offer(state: &Shared, theirs: &Hello) -> Option<(UcxOffer, U
         (Arc::clone(&state.node), pools)
     };
     let ucx = of(&node)?;
+    if let Some(failed) = failed
+        && passed_over(&node.net.ucx, failed)
+    {
+        tracing::warn!(
+            node = node.name,
+            peer = theirs.node,
+            ?failed,
+            "UCX is not offered to a peer: its path failed a while ago (after_failure); sockets are used"
+        );
+        return None;
+    }
     if let Some(named) = pools.pools.iter().find(|p| p.pool.device().is_some()) {
         let (pool, peer) = (&named.pool.layout().name, &theirs.node);
         tracing::warn!(
@@ -87,6 +104,7 @@ pub(crate) async fn offer(state: &Shared, theirs: &Hello) -> Option<(UcxOffer, U
             let offer = UcxOffer {
                 version: ucx.version(),
                 rdma: ucx.has_rdma(),
+                wanted: matches!(node.net.ucx.when, UcxUse::Prefer | UcxUse::Always),
                 always: node.net.ucx.when == UcxUse::Always,
                 one_sided: node.net.ucx.one_sided == OneSided::Always,
                 worker: end.address().to_vec(),
@@ -100,6 +118,11 @@ pub(crate) async fn offer(state: &Shared, theirs: &Hello) -> Option<(UcxOffer, U
             None
         }
     }
+}
+
+/// Whether UCX is left out with a peer whose path failed so long ago.
+fn passed_over(options: &UcxOptions, failed: Duration) -> bool {
+    options.when != UcxUse::Always && failed < options.after_failure
 }
 
 /// What this side found.
@@ -173,7 +196,7 @@ impl Tried {
             node,
             peer,
             why,
-            "UCX has RDMA at both ends and does not work; sockets are used"
+            "UCX is there at both ends and does not work; sockets are used"
         );
         Ok(None)
     }

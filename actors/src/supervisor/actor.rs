@@ -389,14 +389,18 @@ impl Shard {
     fn output(&mut self, output: RealOutput, ctx: &mut Context<Self>) {
         match output {
             Output::Spawn { life, room } => {
-                let Some((key, trace, apart)) = self.core.life(life).map(|l| {
+                let Some((key, trace, apart, again)) = self.core.life(life).map(|l| {
                     let attached = l.attached();
-                    (l.key(), attached.trace.as_deref().copied(), attached.apart)
+                    let trace = attached.trace.as_deref().copied();
+                    (l.key(), trace, attached.apart, attached.retry_of.is_some())
                 }) else {
                     return;
                 };
                 if !apart {
                     self.node.stats.rooms.started(room.role());
+                    if again {
+                        self.node.stats.rooms.again(room.role());
+                    }
                     self.node.stats.add(&self.node.stats.started);
                 }
                 let scribe = &self.scribe;

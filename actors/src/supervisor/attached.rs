@@ -134,6 +134,8 @@ pub struct Attached {
     pub(crate) trace: Option<Box<Trace>>,
     /// It is the host's own, and is not among the rooms that are counted.
     pub(crate) apart: bool,
+    /// The attempt that it is a new try of.
+    pub(crate) retry_of: Option<u32>,
     /// Bytes of each leg, as far as any moved.
     pub(crate) moved: Vec<Moved>,
     pub(crate) role: AttachedRole,
@@ -214,6 +216,7 @@ impl Attached {
             late: None,
             trace: None,
             apart: false,
+            retry_of: None,
             moved: Vec::new(),
             role,
         }
@@ -224,6 +227,12 @@ impl Attached {
         if let AttachedRole::Sender { lane, .. } = &mut self.role {
             *lane = on;
         }
+        self
+    }
+
+    /// Says that it is a new try of an earlier attempt.
+    pub fn retry_of(mut self, attempt: Option<u32>) -> Self {
+        self.retry_of = attempt;
         self
     }
 
@@ -275,6 +284,7 @@ impl Attached {
             late: None,
             trace,
             apart: false,
+            retry_of: None,
             moved: Vec::new(),
             role,
         }

@@ -40,6 +40,8 @@ pub struct RoomInfo {
     /// The trace context of its request: the receiver's own, or what came with a sender's first claim
     /// that has one.
     pub trace: Option<Trace>,
+    /// The attempt that it is a new try of.
+    pub retry_of: Option<u32>,
 }
 
 /// Bytes of one leg of a room.
@@ -170,6 +172,7 @@ impl Shard {
             quarantined: l.is_quarantined(),
             held_because: l.outcome().map(|_| why_held(l)),
             trace: l.attached().trace.as_deref().copied(),
+            retry_of: l.attached().retry_of,
         }
     }
 

@@ -16,6 +16,8 @@ pub(super) struct Starting {
     key: RoomKey,
     life: LifeId,
     begun: Begun,
+    /// The attempt that it is a new try of.
+    retry_of: Option<u32>,
     /// Legs behind the first one. Few rooms have any.
     legs: Vec<(LegNo, PeerRef, u64)>,
 }
@@ -63,6 +65,7 @@ impl Shard {
             key: start.key,
             life: start.life,
             begun,
+            retry_of: start.attached.retry_of,
             legs,
         }
     }
@@ -73,6 +76,7 @@ impl Shard {
             key,
             life,
             begun,
+            retry_of,
             legs,
         }) = starting
         else {
@@ -97,6 +101,14 @@ impl Shard {
             })
         };
         self.scribe.write(|| step(Told::Start(begun)));
+        if let Some(of) = retry_of {
+            self.scribe.write(|| What::Retry {
+                key,
+                life,
+                role,
+                of,
+            });
+        }
         for (leg, peer, cells) in legs {
             let told = Told::Leg { leg, peer, cells };
             self.scribe.write(|| step(told));

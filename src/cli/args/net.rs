@@ -13,7 +13,9 @@ pub(crate) enum UcxWhen {
     Off,
     /// With peers that it reaches by RDMA
     Rdma,
-    /// With every peer that has it, whatever it has
+    /// With every peer that has it, whatever it has, and by sockets where it does not work
+    Prefer,
+    /// With every peer that has it, whatever it has, or not at all
     Always,
 }
 
@@ -22,6 +24,7 @@ impl UcxWhen {
         match self {
             UcxWhen::Off => "off",
             UcxWhen::Rdma => "rdma",
+            UcxWhen::Prefer => "prefer",
             UcxWhen::Always => "always",
         }
     }
@@ -77,6 +80,7 @@ impl NetArgs {
             when: match self.ucx {
                 UcxWhen::Off => UcxUse::Off,
                 UcxWhen::Rdma => UcxUse::Rdma,
+                UcxWhen::Prefer => UcxUse::Prefer,
                 UcxWhen::Always => UcxUse::Always,
             },
             library: self.ucx_library.clone(),

@@ -109,6 +109,9 @@ pub(super) fn room(room: &Value) -> String {
     ) {
         rows.push(("chunks", format!("{landed} of {pushed} landed")));
     }
+    if !room["retry_of"].is_null() {
+        rows.push(("retry of", cell(&room["retry_of"])));
+    }
     if !room["traceparent"].is_null() {
         rows.push(("traceparent", cell(&room["traceparent"])));
     }

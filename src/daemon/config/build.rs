@@ -86,6 +86,7 @@ impl UcxSettings {
             when: match self.when {
                 WhenUcx::Off => UcxUse::Off,
                 WhenUcx::Rdma => UcxUse::Rdma,
+                WhenUcx::Prefer => UcxUse::Prefer,
                 WhenUcx::Always => UcxUse::Always,
             },
             one_sided: match self.one_sided {
@@ -99,6 +100,7 @@ impl UcxSettings {
             window_puts: self.window_puts,
             wire_up: self.wire_up,
             flush: self.flush,
+            after_failure: self.after_failure,
             close: self.close,
             spin: self.spin,
             retired: self.retired,

@@ -324,8 +324,9 @@ tables! {
     /// there is. Peers need the same minor version of it.
     UcxSettings {
         /// When it is used: "off" is never, and it is not looked for; "rdma" is with peers that it reaches by
-        /// RDMA; "always" is with every peer that has it, by whatever it has, and without it the daemon does
-        /// not start. A peer that writes by itself without RDMA is trusted with the whole process.
+        /// RDMA; "prefer" is with every peer that has it, by whatever it has, and by sockets where it does not
+        /// work; "always" is the same without the sockets, and without UCX the daemon does not start. A peer
+        /// that writes by itself without RDMA is trusted with the whole process.
         when: WhenUcx = WhenUcx::Off;
         /// When senders write into the receiver's memory by themselves: "rdma" where both sides could use RDMA,
         /// "always" with every peer that says the same. Otherwise the receiver writes what comes in messages.
@@ -346,6 +347,10 @@ tables! {
         wire_up: Duration = defaults().wire_up, within Net::UCX_TIMES.0 => Net::UCX_TIMES.1;
         /// How long a window may take until it has landed. Then the session is given up, and its rooms end.
         flush: Duration = defaults().flush, within Net::UCX_TIMES.0 => Net::UCX_TIMES.1;
+        /// After a connection has failed, how long UCX is not offered to its peer, so that what is tried again
+        /// goes by sockets. Not with `when = "always"`.
+        after_failure: Duration = defaults().after_failure,
+            within Net::UCX_AFTER_FAILURE.0 => Net::UCX_AFTER_FAILURE.1;
         /// How long the end of a connection may take before it is forced.
         close: Duration = defaults().close, within Net::UCX_TIMES.0 => Net::UCX_TIMES.1;
         /// How long its thread looks for more work before it sleeps.

@@ -311,7 +311,7 @@ fn a_value_of_another_type_or_beyond_its_bounds_is_refused_with_its_line() {
         ),
         (
             "[ucx]\nwhen = 'yes'",
-            "is not \"off\", \"rdma\" or \"always\"",
+            "is not \"off\", \"rdma\", \"prefer\" or \"always\"",
         ),
         ("[ucx]\nwhen = true", "true is not \"off\", \"rdma\""),
         ("[ucx]\none_sided = 'off'", "is not \"rdma\" or \"always\""),

@@ -578,6 +578,8 @@ pub(crate) enum WhenUcx {
     Off,
     /// Where it reaches a peer by RDMA.
     Rdma,
+    /// With every peer that has it, and by sockets where it does not work.
+    Prefer,
     /// With every peer that has it.
     Always,
 }
@@ -602,8 +604,9 @@ words! {
     kvroom::Order: "\"layers_first\" or \"pages_first\"", "layers_first|pages_first", {
         "layers_first" => kvroom::Order::LayersFirst, "pages_first" => kvroom::Order::PagesFirst,
     }
-    WhenUcx: "\"off\", \"rdma\" or \"always\"", "off|rdma|always", {
-        "off" => WhenUcx::Off, "rdma" => WhenUcx::Rdma, "always" => WhenUcx::Always,
+    WhenUcx: "\"off\", \"rdma\", \"prefer\" or \"always\"", "off|rdma|prefer|always", {
+        "off" => WhenUcx::Off, "rdma" => WhenUcx::Rdma, "prefer" => WhenUcx::Prefer,
+        "always" => WhenUcx::Always,
     }
     WhenOneSided: "\"rdma\" or \"always\"", "rdma|always", {
         "rdma" => WhenOneSided::Rdma, "always" => WhenOneSided::Always,

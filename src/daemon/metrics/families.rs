@@ -111,6 +111,13 @@ impl Reading {
                 .iter()
                 .map(|(r, count)| (vec![role(*r)], *count)),
         )?;
+        let help = "Rooms that were started as a new try of an earlier attempt, which failed.";
+        to.counters(
+            Family("room_retries", None, help),
+            node.retries
+                .iter()
+                .map(|(r, count)| (vec![role(*r)], *count)),
+        )?;
         to.counters(
             Family(
                 "room_transitions",

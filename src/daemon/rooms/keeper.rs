@@ -551,9 +551,9 @@ fn key_of(room: &StartRoom) -> (RoomKey, RoleName) {
 }
 
 fn record(key: RoomKey, role: RoleName, digest: u128, room: &StartRoom) -> Record {
-    let (tag, traceparent) = match room {
-        StartRoom::Receive(r) => (r.tag.clone(), r.traceparent.clone()),
-        StartRoom::Send(s) => (s.tag.clone(), s.traceparent.clone()),
+    let (tag, retry_of, traceparent) = match room {
+        StartRoom::Receive(r) => (r.tag.clone(), r.retry_of, r.traceparent.clone()),
+        StartRoom::Send(s) => (s.tag.clone(), s.retry_of, s.traceparent.clone()),
     };
     let (mut peers, mut held, mut pages) = (Vec::new(), Vec::new(), 0);
     if let StartRoom::Receive(r) = room {
@@ -577,6 +577,7 @@ fn record(key: RoomKey, role: RoleName, digest: u128, room: &StartRoom) -> Recor
         role,
         digest,
         tag,
+        retry_of,
         traceparent,
         peers,
         pages,

@@ -30,6 +30,10 @@ pub(crate) struct StartReceive {
     /// Which try this is. A key (id and attempt) is used once.
     #[serde(default)]
     pub(crate) attempt: u32,
+    /// The attempt of this room that failed, if this is a new try of it. It is shown and counted, and what is to
+    /// be told to a peer without a session waits for the next session.
+    #[serde(default)]
+    pub(crate) retry_of: Option<u32>,
     /// The peers that send, by name; with the layers that each covers if there is more than one.
     #[schema(min_items = 1)]
     pub(crate) from: Vec<From>,
@@ -81,6 +85,9 @@ pub(crate) struct StartSend {
     /// Which try this is. A key (id and attempt) is used once.
     #[serde(default)]
     pub(crate) attempt: u32,
+    /// The attempt of this room that failed, if this is a new try of it. It is shown and counted.
+    #[serde(default)]
+    pub(crate) retry_of: Option<u32>,
     /// How many receivers there will be. The room is over when all have it.
     #[serde(default = "one")]
     #[schema(minimum = 1, default = 1)]

@@ -90,6 +90,15 @@ pub(super) fn check(room: &StartRoom) -> Result<(), Problem> {
         StartRoom::Receive(r) => (&r.tag, r.deadline_ms, &r.traceparent),
         StartRoom::Send(s) => (&s.tag, s.deadline_ms, &s.traceparent),
     };
+    let (attempt, retry_of) = match room {
+        StartRoom::Receive(r) => (r.attempt, r.retry_of),
+        StartRoom::Send(s) => (s.attempt, s.retry_of),
+    };
+    if retry_of == Some(attempt) {
+        let text =
+            format!("retry_of is {attempt}, as attempt is: a new try has an attempt of its own");
+        return Err(Problem::unusable(text));
+    }
     if let Some(tag) = tag
         && (tag.is_empty() || tag.len() > MAX_TAG)
     {
@@ -114,6 +123,9 @@ fn send_builder(node: &Node, send: &StartSend) -> Result<SendBuilder, Problem> {
         .attempt(send.attempt)
         .receivers(send.receivers)
         .class(class(send.class));
+    if let Some(attempt) = send.retry_of {
+        builder = builder.retry_of(attempt);
+    }
     if let Some(tag) = &send.tag {
         builder = builder.tag(tag);
     }
@@ -158,6 +170,9 @@ fn receive_builder(
     }
     if let Some(total) = receive.total {
         builder = builder.total(total);
+    }
+    if let Some(attempt) = receive.retry_of {
+        builder = builder.retry_of(attempt);
     }
     if let Some(tag) = &receive.tag {
         builder = builder.tag(tag);

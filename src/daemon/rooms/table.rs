@@ -134,6 +134,7 @@ pub(super) struct Record {
     /// Of the request that started it.
     pub(super) digest: u128,
     pub(super) tag: Option<String>,
+    pub(super) retry_of: Option<u32>,
     pub(super) traceparent: Option<String>,
     pub(super) peers: Vec<String>,
     pub(super) pages: u64,
@@ -221,6 +222,7 @@ impl Record {
         Room {
             id: Id(self.key.id.0),
             attempt: self.key.attempt,
+            retry_of: self.retry_of,
             role: self.role,
             state: self.state(),
             outcome: self.outcome().as_ref().map(End::from),
@@ -460,6 +462,7 @@ mod tests {
             role,
             digest: 0,
             tag: (id == 7).then(|| "seven".to_owned()),
+            retry_of: None,
             traceparent: None,
             peers: vec!["p".to_owned()],
             pages: 0,

@@ -14,6 +14,8 @@ pub(crate) struct Room {
     pub(crate) id: Id,
     /// Which try of it.
     pub(crate) attempt: u32,
+    /// The attempt that failed, of which this is a new try; null if it is none.
+    pub(crate) retry_of: Option<u32>,
     /// Its role here.
     pub(crate) role: RoleName,
     /// Its state.

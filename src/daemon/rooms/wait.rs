@@ -167,6 +167,7 @@ mod tests {
         Room {
             id: Id(7),
             attempt: 0,
+            retry_of: None,
             role: RoleName::Send,
             state: RoomState::Draining,
             outcome: released.then_some(End::Done {}),

@@ -122,7 +122,8 @@ pub fn life_of(what: &What) -> Option<LifeId> {
         What::Leg { life, .. }
         | What::Gate { life, .. }
         | What::Job { life, .. }
-        | What::Lease { life, .. } => Some(*life),
+        | What::Lease { life, .. }
+        | What::Retry { life, .. } => Some(*life),
         What::Sent(_)
         | What::Received(_)
         | What::Refused { .. }

@@ -11,8 +11,12 @@ pub enum UcxUse {
     Off,
     /// With peers that it reaches by RDMA, if both sides can.
     Rdma,
+    /// With every peer that has it, whatever it has, and by sockets where it does not work or did not lately:
+    /// the trust is that of [`UcxUse::Always`].
+    Prefer,
     /// With every peer that has it, whatever it has: over its `tcp` and on one host, too, where its remote
-    /// keys protect nothing and a peer is trusted with the whole process.
+    /// keys protect nothing and a peer is trusted with the whole process. A peer with which it does not work
+    /// is refused.
     Always,
 }
 
@@ -50,6 +54,9 @@ pub struct UcxOptions {
     pub wire_up: Duration,
     /// How long a window may take until it is flushed. Then the route is given up, and its rooms end.
     pub flush: Duration,
+    /// After a path to a peer has failed, how long UCX is not offered to it, so that what is tried again goes by
+    /// sockets; zero to an hour. Not with [`UcxUse::Always`], which leaves nothing else.
+    pub after_failure: Duration,
     /// How long the end of a connection may take before it is forced.
     pub close: Duration,
     /// How long its thread looks for work before it sleeps.
@@ -70,6 +77,7 @@ impl Default for UcxOptions {
             window_puts: 128,
             wire_up: Duration::from_secs(5),
             flush: Duration::from_secs(10),
+            after_failure: Duration::from_secs(60),
             close: Duration::from_secs(2),
             spin: Duration::from_micros(50),
             retired: 1024,

@@ -227,6 +227,7 @@ fn offer(ucx: &Ucx, end: &UcxEnd) -> UcxOffer {
     UcxOffer {
         version: ucx.version(),
         rdma: ucx.has_rdma(),
+        wanted: true,
         always: true,
         one_sided: true,
         worker: end.address().to_vec(),

@@ -333,6 +333,9 @@ impl Handler<Attach> for PeerActor {
             }
             actor.is_now(PeerState::Up);
             actor.read(source, read, ctx);
+            actor.open_waiting();
+            actor.tell_says();
+            actor.wants_flush(ctx);
             Attached::Fresh(known)
         }))
     }

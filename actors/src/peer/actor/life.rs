@@ -43,6 +43,8 @@ pub(crate) struct Standing {
     pub(crate) received: u64,
     /// It has a transport.
     pub(crate) up: bool,
+    /// How long ago a path of a session with this peer failed.
+    pub(crate) path_failed: Option<Duration>,
 }
 
 /// The reader's last word.
@@ -155,11 +157,7 @@ impl PeerActor {
             route.close();
         }
         drop(link);
-        self.waiting_at.clear();
-        for request in std::mem::take(&mut self.waiting).into_values() {
-            self.waits_no_more();
-            self.not_opened(*request, reason.clone());
-        }
+        self.waits_for_nothing(&reason);
         self.tell_shards(&reason);
         self.is_now(PeerState::Down(reason.to_string()));
         last
@@ -211,12 +209,19 @@ impl Handler<WhereStands> for PeerActor {
     type Result = MessageResult<WhereStands>;
 
     fn handle(&mut self, _: WhereStands, _: &mut Context<Self>) -> Self::Result {
-        let standing = self.link.as_ref().map(|link| Standing {
-            session: Some(link.id),
-            received: link.session.received(),
-            up: link.transport.is_some(),
-        });
-        MessageResult(standing.unwrap_or_default())
+        let path_failed = self.path_failed.map(|at| at.elapsed());
+        MessageResult(match &self.link {
+            Some(link) => Standing {
+                session: Some(link.id),
+                received: link.session.received(),
+                up: link.transport.is_some(),
+                path_failed,
+            },
+            None => Standing {
+                path_failed,
+                ..Standing::default()
+            },
+        })
     }
 }
 
@@ -282,8 +287,11 @@ impl Handler<GiveUp> for PeerActor {
         let last = if self.link.is_some() {
             self.give_up(reason, Some(word))
         } else {
-            if for_good {
-                self.tell_shards(&reason);
+            // Those that wait for a session.
+            self.waits_for_nothing(&reason);
+            match for_good {
+                true => self.tell_shards(&reason),
+                false => self.tell_says(),
             }
             None
         };

@@ -43,6 +43,7 @@ use kvroom_kernels::layout::cube::CubeLayout;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 mod attach;
 mod clock;
@@ -64,6 +65,8 @@ pub(crate) struct OpenRequest {
     /// All but its number and its gate's slot.
     pub(crate) claim: Box<Claim>,
     pub(crate) target: Target,
+    /// It waits for a session, if there is none now.
+    pub(crate) patient: bool,
 }
 
 /// What shards want of a peer.
@@ -140,14 +143,18 @@ pub(crate) struct PeerActor {
     link: Option<Link>,
     /// Counts transports, lost ones twice: what comes from another one than the present is dropped.
     transports: u64,
-    /// Claims that wait for a credit, in order.
+    /// Claims that wait for a credit, or for a session, in order.
     waiting: BTreeMap<u64, Box<OpenRequest>>,
     waiting_at: HashMap<(LifeId, LegNo), u64>,
     /// The highest claim number that the peer named in earlier sessions.
     floor: ClaimNo,
     /// This life of the peer never comes back.
     for_good: bool,
+    /// When a path of a session with it failed last, and not the session.
+    path_failed: Option<Instant>,
     next_waiting: u64,
+    /// A clock runs for claims that wait for a session.
+    patient: bool,
     flushing: bool,
     /// An acknowledgement is on its way.
     acknowledging: bool,
@@ -243,7 +250,9 @@ impl PeerActor {
             waiting_at: HashMap::new(),
             floor: ClaimNo(0),
             for_good: false,
+            path_failed: None,
             next_waiting: 0,
+            patient: false,
             flushing: false,
             acknowledging: false,
             spare: Vec::new(),
@@ -307,7 +316,7 @@ impl Handler<Commands> for PeerActor {
         // The shard that said so may be another thread's; an answer will come here.
         spin::stay_awake();
         for command in commands {
-            self.command(command);
+            self.command(command, ctx);
         }
         self.tell_says();
         self.wants_flush(ctx);
@@ -329,7 +338,7 @@ impl Handler<PoolsChanged> for PeerActor {
         for mut body in bodies {
             self.keep_key(&mut body);
             self.share_pool(&body);
-            self.command(Command::Say(body));
+            self.command(Command::Say(body), ctx);
         }
         self.wants_flush(ctx);
     }

@@ -19,7 +19,7 @@ use kvroom_kernels::layout::PoolLayout;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 /// The process that this session is with is dead.
@@ -96,9 +96,21 @@ impl Handler<PathOver> for PeerActor {
         }
         let name = &self.name;
         let text = format!("the path to node {name:?} through UCX is over: {why}");
-        let reason = Reason::new(Code::PeerLost, text);
+        self.path_failed = Some(Instant::now());
+        // Without a connection the other side cannot be told, and is as likely gone as the path is.
+        let (code, word) = match self.link.as_ref().is_some_and(|l| l.transport.is_some()) {
+            true => (Code::RouteFenced, true),
+            false => (Code::SessionLost, false),
+        };
+        let reason = Reason::new(code, text);
+        tracing::warn!(node = self.node.name, peer = self.name, %reason, "session ends");
         // Not on purpose: whoever connected connects again.
-        self.end_of(reason);
+        let word = word.then(|| Body::GaveUp {
+            reason: reason.clone(),
+        });
+        if let Some(last) = self.give_up(reason, word) {
+            actix::spawn(last);
+        }
     }
 }
 

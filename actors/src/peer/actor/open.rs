@@ -7,8 +7,38 @@ use crate::memory::{NotOpened, Withdrawn, open_far, open_shared};
 use crate::peer::message::{Body, Claim, ClaimTag};
 use crate::peer::wire;
 use crate::reason::{Code, Reason, Side};
+use crate::runtime::later::later;
 use crate::supervisor::actor::SessionSays;
+use actix::{Context, Handler, Message};
 use std::sync::atomic::Ordering;
+
+/// Claims that wait for a session have waited long enough.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Impatient {
+    /// What there was when they began to wait.
+    transports: u64,
+}
+
+impl Handler<Impatient> for PeerActor {
+    type Result = ();
+
+    fn handle(&mut self, Impatient { transports }: Impatient, ctx: &mut Context<Self>) {
+        self.patient = false;
+        if self.link.is_some() || self.waiting.is_empty() {
+            return;
+        }
+        if transports != self.transports {
+            // There was a session meanwhile, and those that wait now do so since.
+            return self.wait_patiently(ctx);
+        }
+        let (name, resume) = (&self.name, self.node.deadlines.resume);
+        let text =
+            format!("no new session with node {name:?} within {resume:?} (Deadlines::resume)");
+        self.waits_for_nothing(&Reason::new(Code::PeerLost, text));
+        self.tell_says();
+    }
+}
 
 /// A room's end, or a claim's refusal, that is about what came from the other side.
 fn accusation(body: &Body) -> Option<(ClaimTag, &Reason)> {
@@ -30,20 +60,19 @@ fn accusation(body: &Body) -> Option<(ClaimTag, &Reason)> {
 }
 
 impl PeerActor {
-    pub(super) fn command(&mut self, command: Command) {
+    pub(super) fn command(&mut self, command: Command, ctx: &mut Context<Self>) {
         match command {
             Command::Open(request) => match &self.link {
                 Some(link) if self.waiting.is_empty() && link.session.credit_available() > 0 => {
                     self.open(*request);
                 }
                 Some(_) => {
-                    let at = self.next_waiting;
-                    self.next_waiting += 1;
-                    self.waiting_at.insert((request.life, request.leg), at);
-                    self.waiting.insert(at, request);
-                    self.node.stats.add(&self.node.stats.claims_waited);
-                    self.node.stats.add(&self.node.stats.claims_waiting);
+                    self.waits(request);
                     self.open_waiting();
+                }
+                None if request.patient && !self.for_good => {
+                    self.waits(request);
+                    self.wait_patiently(ctx);
                 }
                 None => {
                     let why = match &*self.watch.borrow() {
@@ -96,6 +125,32 @@ impl PeerActor {
         }
     }
 
+    fn waits(&mut self, request: Box<OpenRequest>) {
+        let at = self.next_waiting;
+        self.next_waiting += 1;
+        self.waiting_at.insert((request.life, request.leg), at);
+        self.waiting.insert(at, request);
+        self.node.stats.add(&self.node.stats.claims_waited);
+        self.node.stats.add(&self.node.stats.claims_waiting);
+    }
+
+    /// Claims that wait for a session do not do so for ever.
+    fn wait_patiently(&mut self, ctx: &mut Context<Self>) {
+        if !std::mem::replace(&mut self.patient, true) {
+            let transports = self.transports;
+            later(ctx, Impatient { transports }, self.node.deadlines.resume);
+        }
+    }
+
+    /// Nothing will come that waiting claims could wait for.
+    pub(super) fn waits_for_nothing(&mut self, reason: &Reason) {
+        self.waiting_at.clear();
+        for request in std::mem::take(&mut self.waiting).into_values() {
+            self.waits_no_more();
+            self.not_opened(*request, reason.clone());
+        }
+    }
+
     /// Opens waiting claims while the peer's credit lasts.
     pub(super) fn open_waiting(&mut self) {
         while let Some(link) = &self.link
@@ -130,6 +185,7 @@ impl PeerActor {
             leg,
             mut claim,
             target,
+            patient: _,
         } = request;
         let room = claim.tag.room.id;
         let number = self.node.new_claim();
@@ -254,6 +310,7 @@ impl PeerActor {
             leg,
             claim,
             target,
+            patient: _,
         } = request;
         // The lease is whole again before anybody is told that it may go back.
         drop(target);

@@ -332,6 +332,7 @@ fn with_ucx(n: u64, version: (u32, u32, u32), rdma: bool, always: bool) -> Offer
         ucx: Some(UcxOffer {
             version,
             rdma,
+            wanted: always,
             always,
             one_sided: false,
             worker: vec![2],
@@ -357,6 +358,11 @@ fn ucx_is_used_where_both_have_rdma_or_one_asks_for_it_and_both_sides_conclude_t
         both(&of(false, true), &of(false, false)),
         tried(true, messages)
     );
+    // One that is wanted only is tried in the same way, and not insisted on.
+    let mut wants = of(false, false);
+    wants.ucx.as_mut().unwrap().wanted = true;
+    assert_eq!(both(&wants, &of(false, false)), tried(false, messages));
+    assert_eq!(both(&wants, &of(false, true)), tried(true, messages));
     // Puts without RDMA are for who asks for them on both sides.
     let asks = |mut offer: Offer| {
         offer.ucx.as_mut().unwrap().one_sided = true;

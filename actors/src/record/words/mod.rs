@@ -38,6 +38,7 @@ const GATE: u8 = 5;
 const JOB: u8 = 6;
 const LEASE: u8 = 7;
 const REFUSED: u8 = 8;
+const RETRY: u8 = 10;
 /// It is kept whole elsewhere.
 const WHOLE: u8 = 9;
 

@@ -74,6 +74,12 @@ pub(in crate::record) fn read(w: &Words) -> Option<What> {
             life,
             proofs: Proofs::of_bits(which),
         },
+        RETRY => What::Retry {
+            key,
+            life,
+            role: role(is),
+            of: long,
+        },
         REFUSED => What::Refused {
             key,
             role: role(is),

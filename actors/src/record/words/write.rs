@@ -327,6 +327,17 @@ pub(in crate::record) fn of(what: &What) -> Option<Words> {
             room(&mut w, *key, *life);
             w[1] = head(LEASE, proofs.bits(), 0, 0, key.attempt);
         }
+        What::Retry {
+            key,
+            life,
+            role,
+            of,
+        } => {
+            let is = states(*role, StateName::Registered, StateName::Registered);
+            room(&mut w, *key, *life);
+            w[1] = head(RETRY, 0, is, 0, key.attempt);
+            w[4] = small(LegNo(0), 0, *of);
+        }
         What::Refused { key, role } => {
             let is = states(*role, StateName::Registered, StateName::Registered);
             w[1] = head(REFUSED, 0, is, 0, key.attempt);

@@ -30,6 +30,8 @@ impl Shard {
         };
         let key = l.key();
         let deadline = l.attached().deadline.or(default_deadline);
+        // A new try is there before the route that it is for.
+        let patient = l.attached().retry_of.is_some();
         let mut sections = Vec::new();
         let mut targets = Vec::new();
         let mut aux_target = None;
@@ -116,6 +118,7 @@ impl Shard {
             leg,
             claim,
             target,
+            patient,
         };
         if !known {
             let lost = Reason::new(Code::PeerLost, "the peer is not connected");

@@ -185,6 +185,7 @@ fn what_is_offered_of_ucx_is_bounded_and_of_pools_that_are_listed() {
         let mut ucx = UcxOffer {
             version: (1, 20, 0),
             rdma: false,
+            wanted: true,
             always: true,
             one_sided: true,
             worker: vec![1; MAX_WORKER],

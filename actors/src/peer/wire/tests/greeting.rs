@@ -148,6 +148,7 @@ fn the_longest_hello_and_the_longest_offer_may_be_said() {
     most.ucx = Some(UcxOffer {
         version: (1, 22, 0),
         rdma: true,
+        wanted: true,
         always: true,
         one_sided: true,
         worker: vec![9; MAX_WORKER],
@@ -178,7 +179,7 @@ fn a_greeting_is_bounded() {
     };
     assert!(greets(|h| h.node.clear()).contains("a node name of 0 bytes"));
     assert!(greets(|h| h.node = "n".repeat(65)).contains("a node name of 65 bytes"));
-    assert!(greets(|h| h.protocols.oldest = 9).contains("protocols 9 to 5"));
+    assert!(greets(|h| h.protocols.oldest = 9).contains("protocols 9 to 6"));
 
     let offers = |change: fn(&mut Offer)| {
         let mut offer = offer();
