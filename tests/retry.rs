@@ -181,7 +181,7 @@ async fn what_somebody_wanted_is_not_tried_again_and_without_pages_nothing_is() 
     drop((receive, within(send.released()).await));
 
     let mut none = duo.decode.node.receive(RoomId(8)).from(&duo.peer);
-    none = none.into(duo.decode.pool.lease_write(&[0]).unwrap());
+    none = none.into(duo.decode.pool.lease_write(&[8]).unwrap());
     let mut none = within(none.start_retried(Retry::default(), |_: &ReceiveRoom| None))
         .await
         .unwrap();

@@ -162,7 +162,7 @@ async fn a_receiver_that_stands_still_for_longer_than_a_flush_ends_the_session_a
     {
         return;
     }
-    let short = "tcp;messages;300";
+    let short = "tcp;messages;1000";
     let prefill = here("p", ucx_of(short)).await;
     let mut decode = Other::start(PLAYER, &role("d", MESSAGES)).await;
     let line = format!("connect {}", prefill.address);
@@ -208,7 +208,7 @@ async fn a_room_whose_path_failed_is_tried_again_on_other_pages_over_sockets() {
     if !is_here("a_room_whose_path_failed_is_tried_again_on_other_pages_over_sockets").await {
         return;
     }
-    let prefill = here("p", ucx_of("tcp;preferred;300")).await;
+    let prefill = here("p", ucx_of("tcp;preferred;1000")).await;
     let mut decode = Other::start(PLAYER, &role("d", "tcp;preferred;10000")).await;
     let line = format!("connect {}", prefill.address);
     decode.ask(&line, "@connected p").await;
