@@ -116,11 +116,12 @@ unsafe extern "C" fn heard(
     format: *const c_char,
     list: *mut c_void,
 ) -> c_uint {
+    if format.is_null() {
+        return STOP;
+    }
     // At a thread's end its locals are gone.
-    let free = HEARS
-        .try_with(|hears| !hears.replace(true))
-        .unwrap_or(false);
-    if !free || format.is_null() {
+    let free = HEARS.try_with(|hears| !hears.replace(true));
+    if !free.unwrap_or(false) {
         return STOP;
     }
     let mut text = [0; MOST];
