@@ -144,6 +144,7 @@ const UNSAFE: &[&str] = &[
     "tests/forked.rs",
     "tests/shm_files.rs",
     "ucx-sys/src/load.rs",
+    "ucx-sys/src/log.rs",
     "ucx-sys/src/plain.rs",
     "ucx-sys/src/raw.rs",
     "ucx-sys/src/signals.rs",

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// The parts of a node at one moment: its own task, its shards, its lanes.
+/// The parts of a node at one moment: its own task, its shards, its lanes, the thread of UCX.
 #[derive(Clone, Debug)]
 pub struct Pulse {
     /// When it was read.

@@ -98,6 +98,8 @@ pub enum QueueOf {
     /// A shard, counted from 0: small pieces that go over sockets on its own thread. What it copies at
     /// once waits nowhere.
     Shard(usize),
+    /// The thread of UCX, if the node uses it. Bytes count with the peer alone.
+    Ucx,
 }
 
 /// Memory that is held past its time.
@@ -153,6 +155,7 @@ impl Node {
         let pieces = FABRICS.into_iter().zip(stats.meters.pieces());
         let lanes = (0..).map(QueueOf::Lane).zip(&stats.lanes);
         let homes = (0..).map(QueueOf::Shard).zip(&stats.homes);
+        let ucx = matches!(shared.ucx, Some(Ok(_))).then_some((QueueOf::Ucx, &stats.ucx));
         let oldest = stats.oldest.iter().filter_map(|o| o.since()).min();
         // Not borrowed for longer than that: who adds a pool waits for it, and shards behind that.
         let pools = std::sync::Arc::clone(&shared.pools.borrow());
@@ -176,6 +179,7 @@ impl Node {
                 .collect(),
             queues: lanes
                 .chain(homes)
+                .chain(ucx)
                 .map(|(of, q)| QueueMetrics::new(of, q))
                 .collect(),
             quarantine: Quarantine {

@@ -6,6 +6,7 @@
 //!                                      │                                           ▲
 //!                                      └─ functions ──▶ table ──▶ Ucx::call ───────┤
 //! libucp.so.0 ── dlopen, version, every symbol ───────▶ load ──▶ Arc<Ucx>, or a LoadError
+//! what UCX says ───────────────────────────────────────▶ log ──▶ Ucx::listen
 //! ```
 //!
 //! - Nothing is needed to build this: not UCX, not its headers, not clang. `ucx-sys/generate` writes
@@ -23,6 +24,7 @@
 
 mod error;
 mod load;
+mod log;
 mod plain;
 /// UCX's types, constants and functions under their own names.
 #[allow(missing_docs, non_camel_case_types, unsafe_code)] // As UCX has them; types of callbacks.
@@ -35,6 +37,7 @@ mod version;
 
 pub use error::LoadError;
 pub use load::{LIBRARY, Ucx};
+pub use log::{Ear, Level};
 pub use plain::{Plain, zeroed};
 pub use raw::Functions;
 pub use version::{LEAST, NEWEST_TESTED, Version};

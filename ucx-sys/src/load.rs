@@ -6,6 +6,7 @@
 #![allow(unsafe_code)] // Opens a library and asks it who it is.
 
 use crate::error::LoadError;
+use crate::log::{Ear, Push};
 use crate::raw::{Functions, ucs_status_t};
 use crate::signals::Kept;
 use crate::table::Symbols;
@@ -27,6 +28,7 @@ pub struct Ucx {
     pub call: Functions,
     version: Version,
     library: PathBuf,
+    push: Option<Push>,
 }
 
 impl Ucx {
@@ -82,7 +84,10 @@ impl Ucx {
         if let Some(ucs) = ucs.filter(|ucs| folder(ucs) != folder(&library)) {
             return Err(LoadError::Mixed { ucp: library, ucs });
         }
+        // SAFETY: the library is UCX of a version that is known.
+        let push = unsafe { Push::of(open.find(c"ucs_log_push_handler")) };
         Ok(Arc::new(Ucx {
+            push,
             call,
             version,
             library,
@@ -97,6 +102,14 @@ impl Ucx {
     /// The file that was loaded, as the linker names it.
     pub fn library(&self) -> &Path {
         &self.library
+    }
+
+    /// What UCX says from now on the ear is told; else it goes to standard output, in the middle of what the
+    /// program writes there. The first ear of a process counts, for every library. False if UCX cannot be
+    /// heard here: then it goes on as by itself, and `UCX_LOG_FILE` in its environment says where to.
+    pub fn listen(&self, ear: Ear) -> bool {
+        let push = self.push.inspect(|push| push.listen(ear));
+        push.is_some()
     }
 
     /// What UCX says of a status, for people.

@@ -8,6 +8,8 @@
 mod carry;
 #[path = "common/mod.rs"]
 mod common;
+#[path = "library/heard.rs"]
+mod heard;
 #[path = "library/made.rs"]
 mod made;
 #[path = "library/refused.rs"]

@@ -28,6 +28,8 @@ pub enum Part {
     Shard(usize),
     /// A copy lane, counted from 0.
     Lane(usize),
+    /// The thread that calls UCX.
+    Ucx,
     /// The owner of the session with the peer of this name. It is on the thread of a shard.
     Session(String),
 }
@@ -38,6 +40,7 @@ impl fmt::Display for Part {
             Part::Node => f.write_str("node"),
             Part::Shard(n) => write!(f, "shard {n}"),
             Part::Lane(n) => write!(f, "lane {n}"),
+            Part::Ucx => f.write_str("ucx thread"),
             Part::Session(peer) => write!(f, "session {peer}"),
         }
     }
@@ -152,6 +155,11 @@ impl Beat {
         self.begin_at(self.started.elapsed());
     }
 
+    /// A turn begins at this moment, which is not before the node's start. On the part's thread.
+    pub(crate) fn begin_then(&self, now: Instant) {
+        self.begin_at(now.saturating_duration_since(self.started));
+    }
+
     /// A turn begins, so long after the node's start. On the part's thread.
     pub(crate) fn begin_at(&self, now: Duration) {
         let own = &self.own.0;
@@ -242,6 +250,8 @@ pub struct Beats {
     pub shards: Vec<Arc<Beat>>,
     /// Its lanes.
     pub lanes: Vec<Arc<Beat>>,
+    /// The thread that calls UCX, if there is one.
+    pub ucx: Option<Arc<Beat>>,
     /// Told of every answer of any part, sessions among them.
     pub answered: Arc<Notify>,
     /// Of the sessions that there were when the node's own task answered last. Locked for as long as a
@@ -258,6 +268,7 @@ impl Beats {
             node: beat(Part::Node),
             shards: (0..shards).map(|n| beat(Part::Shard(n))).collect(),
             lanes: (0..lanes).map(|n| beat(Part::Lane(n))).collect(),
+            ucx: None,
             answered,
             sessions: Mutex::new(Arc::new([])),
         }
@@ -275,7 +286,7 @@ impl Beats {
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Beat>> {
         let parts = std::iter::once(&self.node).chain(&self.shards);
-        parts.chain(&self.lanes)
+        parts.chain(&self.lanes).chain(&self.ucx)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What waits on lanes, counted by whoever brings it, and by the job itself when it goes.
+//! What waits on lanes and for UCX, counted by whoever brings it, and by the job itself when it goes.
 
 use super::histogram::Histogram;
 use crate::ids::Tick;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// One queue of copy jobs: a lane's, or that of small pieces for sockets on a shard's thread.
+/// One queue of copy jobs: a lane's, that of small pieces for sockets on a shard's thread, or UCX's.
 #[derive(Debug, Default)]
 pub struct Queue {
     /// Jobs there now, those that are being copied among them.

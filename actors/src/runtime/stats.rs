@@ -18,6 +18,8 @@ pub struct Stats {
     pub lanes: Box<[Arc<Queue>]>,
     /// What waits for sockets on each shard's own thread.
     pub homes: Box<[Arc<Queue>]>,
+    /// What waits for the thread of UCX.
+    pub ucx: Arc<Queue>,
     /// Of each shard.
     pub oldest: Box<[Oldest]>,
     /// Rooms that are quarantined now.
@@ -134,6 +136,7 @@ impl Stats {
             meters: Meters::default(),
             lanes: (0..lanes).map(|_| Arc::default()).collect(),
             homes: (0..shards).map(|_| Arc::default()).collect(),
+            ucx: Arc::default(),
             oldest: (0..shards).map(|_| Oldest::default()).collect(),
             quarantined_now: Default::default(),
             quarantined_pages: Default::default(),

@@ -175,7 +175,11 @@ impl Runtime {
         let jobs = config.limits.jobs_per_lane.saturating_mul(config.lanes);
         let jobs = jobs.min(Semaphore::MAX_PERMITS);
         let stats = Arc::new(Stats::new(config.shard_count(), config.lanes));
-        let ucx = start_ucx(&config, &stats)?;
+        let mut beats = Beats::new(started, config.shard_count(), config.lanes);
+        let beat = Beat::new(super::pulse::Part::Ucx, started, &beats.answered);
+        let ucx = start_ucx(&config, &beat)?;
+        // Without a thread nothing of it can stand still.
+        beats.ucx = matches!(ucx, Some(Ok(_))).then_some(beat);
         let shared = Arc::new(NodeShared {
             name: config.name.clone(),
             incarnation: Incarnation {
@@ -192,7 +196,7 @@ impl Runtime {
             job_slots: jobs,
             pools: pools_rx,
             origin: Origin::here(),
-            beats: Beats::new(started, config.shard_count(), config.lanes),
+            beats,
             doors,
             started,
             claims,
@@ -387,6 +391,11 @@ impl Runtime {
                     Err(TrySendError::Closed(_)) => beat.gone(),
                 }
             }
+        }
+        if let (Some(beat), Some(Ok(ucx))) = (&beats.ucx, &self.shared.ucx)
+            && beat.ask()
+        {
+            ucx.ask_whether_it_is_there();
         }
         if self.control.is_closed() {
             beats.node.gone();
@@ -878,13 +887,13 @@ const GRACE: Duration = Duration::from_secs(1);
 /// UCX, if it is to be used.
 fn start_ucx(
     config: &NodeConfig,
-    stats: &Arc<Stats>,
+    beat: &Arc<Beat>,
 ) -> Result<Option<Result<Ucx, UcxError>>, NodeError> {
     let options = &config.net.ucx;
     if options.when == UcxUse::Off {
         return Ok(None);
     }
-    match Ucx::start(options, stats) {
+    match Ucx::start(options, beat) {
         Err(error) if options.when == UcxUse::Always => Err(NodeError::Ucx(error)),
         Err(error) => {
             tracing::warn!(node = config.name, %error, "UCX is not used");

@@ -117,6 +117,7 @@ impl Reading {
             name: match queue.of {
                 QueueOf::Lane(n) => format!("lane {n}"),
                 QueueOf::Shard(n) => format!("shard {n}"),
+                QueueOf::Ucx => "ucx".to_owned(),
             },
             queued: queue.queued,
             wait: queue.wait.clone(),

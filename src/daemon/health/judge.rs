@@ -146,6 +146,11 @@ fn what_to_do(part: &Part) -> &'static str {
             "its rooms stand still: take a stack of its thread (gdb -p PID), GET /v1/recording, then \
              restart the daemon"
         }
+        Part::Ucx => {
+            "what goes through UCX stands still, and the pages stay lent: send new rooms elsewhere, take a stack of \
+             the thread kvroom-ucx (gdb -p PID), look at what UCX said in the log; restart only when no page of this \
+             node may be in use"
+        }
         Part::Lane(_) => {
             "what it copies stands still, and the pages stay lent: send new rooms elsewhere, take a stack \
              of its thread (gdb -p PID), GET /v1/recording; restart only when no page of this node may be \
@@ -491,7 +496,7 @@ mod tests {
 
     #[test]
     fn everything_that_stands_still_is_named() {
-        let parts = [Part::Node, Part::Shard(0), Part::Lane(0)];
+        let parts = [Part::Node, Part::Shard(0), Part::Lane(0), Part::Ucx];
         let seen = Seen {
             parts: parts.iter().cloned().map(part).collect(),
             still: (parts.iter().cloned())
@@ -504,7 +509,16 @@ mod tests {
             ..Seen::default()
         };
         let names: Vec<String> = red(&seen).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["node", "shard 0", "lane 0", "canary tcp lane 0"]);
+        assert_eq!(
+            names,
+            [
+                "node",
+                "shard 0",
+                "lane 0",
+                "ucx thread",
+                "canary tcp lane 0"
+            ]
+        );
     }
 
     #[test]

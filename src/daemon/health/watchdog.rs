@@ -138,7 +138,7 @@ impl Log {
                 tracing::error!(node, part, ?since, "stands still: {why}");
             }
         }
-        let names = ["node", "shard ", "lane "];
+        let names = ["node", "shard ", "lane ", "ucx thread"];
         self.0.retain(|logged| {
             let part = names.iter().any(|name| logged.starts_with(name));
             let keep = !part || now.iter().any(|(part, _)| part == logged);

@@ -240,8 +240,9 @@ impl Reading {
         let lane = |q: &QueueMetrics| match q.of {
             QueueOf::Lane(n) => vec![label("lane", n)],
             QueueOf::Shard(n) => vec![("lane", Cow::Owned(format!("shard-{n}")))],
+            QueueOf::Ucx => vec![("lane", Cow::Borrowed("ucx"))],
         };
-        let help = "Copy jobs that wait for this lane or are copied by it; shard-N is what waits for sockets on a shard's own thread.";
+        let help = "Copy jobs that wait for this lane or are copied by it; shard-N is what waits for sockets on a shard's own thread, ucx for the thread of UCX.";
         to.gauges(
             Family("lane_queued_jobs", None, help),
             queues.iter().map(|q| (lane(q), q.queued)),

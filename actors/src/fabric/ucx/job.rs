@@ -18,6 +18,7 @@ use crate::copy::pieces::Pieces;
 use crate::fabric::{Fabric, Fact};
 use crate::memory::Ticket;
 use crate::runtime::meter::Meter;
+use crate::runtime::queue;
 use kvroom_kernels::layout::PoolLayout;
 use kvroom_kernels::plan::Piece;
 use std::cell::Cell;
@@ -34,6 +35,8 @@ pub(super) struct Job {
     layout: Arc<PoolLayout>,
     place: Place,
     meter: Option<Arc<Meter>>,
+    /// Given up when it is dropped.
+    queued: Option<queue::Place>,
     sum: Option<SourceSum>,
     plan: Option<Planned>,
     /// Nothing of it is posted any more.
@@ -91,6 +94,7 @@ impl Job {
             layout: job.layout,
             place: job.place,
             meter: job.meter,
+            queued: job.queued,
             plan: None,
             done: false,
             whole: false,
@@ -112,6 +116,9 @@ impl Job {
         (bytes, puts): (u64, u32),
     ) -> Posted {
         let mut posted = Posted::default();
+        if let Some(place) = &mut self.queued {
+            place.begins();
+        }
         match self.post_some(worker, endpoint, flight, (bytes, puts), &mut posted) {
             Ok(done) => posted.done = done,
             Err(why) => {

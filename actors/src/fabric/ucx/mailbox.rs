@@ -14,6 +14,7 @@ use crate::ids::{LifeId, PeerRef};
 use crate::memory::{Bell, FarPath, GateTable, Pool};
 use crate::peer::hello::{FarKey, UcxMode, UcxOffer};
 use crate::runtime::meter::Meter;
+use crate::runtime::pulse::Beat;
 use crate::runtime::stats::Stats;
 use std::collections::VecDeque;
 use std::io;
@@ -63,6 +64,8 @@ pub(super) enum Command {
     Post(EndNo, Box<UcxJob>),
     Cancel(EndNo, LifeId),
     Close(EndNo),
+    /// Whether it is there.
+    Ask,
     /// The last handle of all is gone.
     Quit,
     /// Lets a test do something to the thread's state.
@@ -75,6 +78,7 @@ pub(super) enum Command {
 pub(super) struct Mailbox {
     inner: Mutex<Inner>,
     bell: Bell,
+    beat: Arc<Beat>,
 }
 
 struct Inner {
@@ -105,7 +109,7 @@ pub(super) struct NotTaken {
 }
 
 impl Mailbox {
-    pub(super) fn new() -> io::Result<Mailbox> {
+    pub(super) fn new(beat: &Arc<Beat>) -> io::Result<Mailbox> {
         Ok(Mailbox {
             inner: Mutex::new(Inner {
                 commands: VecDeque::new(),
@@ -113,7 +117,13 @@ impl Mailbox {
                 over: None,
             }),
             bell: Bell::new()?,
+            beat: Arc::clone(beat),
         })
+    }
+
+    /// The thread's sign of life.
+    pub(super) fn beat(&self) -> &Beat {
+        &self.beat
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -129,7 +139,7 @@ impl Mailbox {
         }
         let begins = !matches!(
             command,
-            Command::Cancel(..) | Command::Close(_) | Command::Quit
+            Command::Cancel(..) | Command::Close(_) | Command::Ask | Command::Quit
         );
         if begins && inner.commands.len() >= MOST_COMMANDS {
             let why = UcxError::Limit {
@@ -140,6 +150,7 @@ impl Mailbox {
             return Err(NotTaken { command, why });
         }
         inner.commands.push_back(command);
+        self.beat.post();
         let wake = std::mem::take(&mut inner.asleep);
         drop(inner);
         if wake {
@@ -153,6 +164,7 @@ impl Mailbox {
         let mut inner = self.lock();
         inner.asleep = false;
         std::mem::swap(&mut inner.commands, into);
+        self.beat.take(into.len());
     }
 
     /// Whether the thread may sleep: nothing has come, and whatever comes from now on rings.
@@ -178,5 +190,6 @@ impl Mailbox {
         let waiting = std::mem::take(&mut inner.commands);
         drop(inner);
         drop(waiting);
+        self.beat.gone();
     }
 }

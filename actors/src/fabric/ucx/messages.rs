@@ -205,7 +205,7 @@ impl Messages {
                 gate: job.gate,
                 checksum: job.checksum,
                 meter: None,
-                queued: None,
+                queued: job.queued,
                 lane: None,
             },
             None,

@@ -49,6 +49,8 @@ use crate::ids::{ClaimNo, LifeId, PeerRef};
 use crate::memory::{FarPath, GateTable, Pool, Ticket};
 use crate::peer::hello::{FarKey, UcxMode, UcxOffer};
 use crate::runtime::meter::Meter;
+use crate::runtime::pulse::Beat;
+use crate::runtime::queue;
 use crate::runtime::shared::NodeShared;
 use crate::runtime::stats::Stats;
 use kvroom_kernels::layout::PoolLayout;
@@ -113,16 +115,18 @@ pub(crate) struct UcxJob {
     pub(crate) checksum: bool,
     /// The peer's.
     pub(crate) meter: Option<Arc<Meter>>,
+    /// Its place in the queue of UCX.
+    pub(crate) queued: Option<queue::Place>,
 }
 
 impl Ucx {
-    /// Opens the library, makes a context, and starts the thread. Blocks for as long as UCX looks at the
-    /// machine.
+    /// Opens the library, makes a context, and starts the thread, whose beat this is. Blocks for as long as UCX
+    /// looks at the machine.
     ///
     /// # Errors
     /// [`UcxError`]: what is missing, and what to do.
-    pub fn start(options: &UcxOptions, _stats: &Arc<Stats>) -> Result<Ucx, UcxError> {
-        let mailbox = Mailbox::new().map_err(|error| UcxError::Call {
+    pub fn start(options: &UcxOptions, beat: &Arc<Beat>) -> Result<Ucx, UcxError> {
+        let mailbox = Mailbox::new(beat).map_err(|error| UcxError::Call {
             call: "eventfd",
             status: error.to_string(),
             advice: "; look at `ulimit -n`",
@@ -145,6 +149,12 @@ impl Ucx {
     /// Whether one of its transports is RDMA.
     pub fn has_rdma(&self) -> bool {
         self.0.facts.rdma
+    }
+
+    /// Asks the thread whether it is there; its beat has the answer.
+    pub(crate) fn ask_whether_it_is_there(&self) {
+        // One that has ended has said so.
+        let _ = self.0.mailbox.put(Command::Ask);
     }
 
     /// A worker for one session.
@@ -253,6 +263,21 @@ impl UcxEnd {
 }
 
 impl UcxRoute {
+    /// One behind which there is no thread.
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used)]
+    pub(crate) fn nowhere(mode: UcxMode) -> UcxRoute {
+        UcxRoute {
+            handle: Arc::new(Handle {
+                number: 1,
+                mailbox: Arc::new(Mailbox::new(&tests::beat()).unwrap()),
+            }),
+            path: Arc::default(),
+            mode,
+            border: Arc::default(),
+        }
+    }
+
     /// Whether this node's own gates are before its pages: bytes come in messages.
     pub(crate) fn gated_here(&self) -> bool {
         self.mode == UcxMode::Messages
@@ -350,6 +375,7 @@ impl UcxJob {
             place: job.place,
             checksum: job.checksum,
             meter: job.meter,
+            queued: job.queued,
         }
     }
 }

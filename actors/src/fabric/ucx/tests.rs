@@ -8,6 +8,7 @@ use crate::memory::{
     CancelFlag, Doorbell, JobBack, JobId, OpenGate, ReadLease, Target, TicketSink, WriteLease,
     open_far,
 };
+use crate::runtime::pulse::{Beat, Part};
 use kvroom_kernels::coverage::Rect;
 use kvroom_kernels::layout::{Order, PoolKind};
 use std::cell::Cell;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 mod ends;
 mod failures;
+mod watched;
 
 /// What a test does to the thread.
 pub(super) type Poke = Box<dyn FnOnce(&mut super::thread::Thread) + Send>;
@@ -55,7 +57,11 @@ fn options_for(transports: &str, mode: UcxMode) -> UcxOptions {
 
 /// UCX, if this machine has it; said aloud if not, and an error where all has to be tested.
 fn start(options: &UcxOptions) -> Option<Ucx> {
-    match Ucx::start(options, &Arc::default()) {
+    start_with(options, &beat())
+}
+
+fn start_with(options: &UcxOptions, beat: &Arc<Beat>) -> Option<Ucx> {
+    match Ucx::start(options, beat) {
         Ok(ucx) => Some(ucx),
         Err(error) => {
             let text = format!("SKIPPED: {error}\n");
@@ -66,6 +72,11 @@ fn start(options: &UcxOptions) -> Option<Ucx> {
             None
         }
     }
+}
+
+/// Of a thread, to nobody.
+pub(super) fn beat() -> Arc<Beat> {
+    Beat::new(Part::Ucx, Instant::now(), &Arc::default())
 }
 
 fn wait<T>(what: impl Future<Output = T>) -> T {
@@ -193,6 +204,23 @@ impl Pair {
         class: Class,
         section: u16,
     ) -> Posted {
+        self.post_queued(lease, to, life, class, section, None)
+    }
+
+    /// The same, in one room, with a place in a queue.
+    fn post_in(&self, lease: &ReadLease, to: &Opened, queued: Option<queue::Place>) -> Posted {
+        self.post_queued(lease, to, 1, Class::Bulk, 0, queued)
+    }
+
+    fn post_queued(
+        &self,
+        lease: &ReadLease,
+        to: &Opened,
+        life: u64,
+        class: Class,
+        section: u16,
+        queued: Option<queue::Place>,
+    ) -> Posted {
         let (tx, backs) = channel();
         let cancel = CancelFlag::new();
         let id = JobId {
@@ -218,6 +246,7 @@ impl Pair {
             layout,
             checksum: true,
             meter: None,
+            queued,
         });
         Posted { cancel, backs }
     }

@@ -12,6 +12,7 @@
 //!   a command names it.
 //! - Before it sleeps, every end that was progressed has had its step after the last progress, and then was
 //!   armed: what came between the two makes arming say so.
+//! - Its beat is in a turn but while it sleeps. Jobs that wait for a peer are nothing that it has to do.
 //! - If this thread panics, all it has is leaked: tickets do not come back, since nobody knows what is under
 //!   way, and handles say that it has ended.
 
@@ -22,8 +23,8 @@ use super::fence::Verdict;
 use super::mailbox::{Command, EndNo, Mailbox};
 use super::options::{OneSided, UcxOptions};
 use super::route::{Common, OVER, Route};
-use super::transports::{has_rdma, transports};
-use kvroom_ucx_sys::{Ucx as Library, Version};
+use super::transports::{has_rdma, is_ended_by_peers, left_out, transports};
+use kvroom_ucx_sys::{Level, Ucx as Library, Version};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CStr, CString};
@@ -63,6 +64,9 @@ pub(super) struct Thread {
 pub(super) fn start(options: &UcxOptions, mailbox: &Arc<Mailbox>) -> Result<Facts, UcxError> {
     let library = Library::open(options.library.as_deref());
     let library = library.map_err(|error| UcxError::Library(error.to_string()))?;
+    if !library.listen(say) {
+        tracing::debug!("what UCX says goes to standard output: set UCX_LOG_FILE");
+    }
     let settings = settings(options)?;
     let (ready, started) = channel();
     let (options, inbox) = (options.clone(), Arc::clone(mailbox));
@@ -78,6 +82,20 @@ pub(super) fn start(options: &UcxOptions, mailbox: &Arc<Mailbox>) -> Result<Fact
         .recv()
         .unwrap_or_else(|_| Err(UcxError::Ended(PANICKED.into())))
 }
+
+/// Logs what UCX says.
+fn say(level: Level, text: &str) {
+    match level {
+        Level::Error => tracing::error!(target: SAID, "{text}"),
+        Level::Warn => tracing::warn!(target: SAID, "{text}"),
+        Level::Info => tracing::info!(target: SAID, "{text}"),
+        Level::Debug => tracing::debug!(target: SAID, "{text}"),
+        Level::Trace => tracing::trace!(target: SAID, "{text}"),
+    }
+}
+
+/// Where what UCX says is logged.
+const SAID: &str = "kvroom::ucx";
 
 const PANICKED: &str = ": it panicked, which is a bug of kvroom";
 
@@ -96,10 +114,9 @@ fn settings(options: &UcxOptions) -> Result<Vec<Setting>, UcxError> {
     Ok(settings)
 }
 
-/// What is used if nobody says what. With RDMA nothing else, so that what its end proves is known; without,
-/// nothing by which a peer could write without this process's help.
+/// What is used if nobody says what. With RDMA nothing else, so that what its end proves is known; without, all
+/// but [`left_out`].
 const WITH_RDMA: &CStr = c"rc,dc,ud";
-const BY_THE_PEER_ALONE: [&str; 3] = ["cma", "knem", "xpmem"];
 
 /// A context, and its transports.
 fn choose(
@@ -125,11 +142,7 @@ fn choose(
         context.discard();
         return with(Some(WITH_RDMA));
     }
-    // UCX complains of those that are named and not there.
-    let those = BY_THE_PEER_ALONE.into_iter();
-    let those: Vec<&str> = those
-        .filter(|name| found.iter().any(|f| f == name))
-        .collect();
+    let those = left_out(&found, library.version());
     if those.is_empty() {
         return Ok((context, found));
     }
@@ -211,6 +224,15 @@ impl Thread {
                  ucx.transports"
             );
         }
+        if is_ended_by_peers(version) && found.iter().any(|name| name == "posix" || name == "sysv")
+        {
+            tracing::warn!(
+                version = version.to_string(),
+                transports = found.join(","),
+                "UCX 1.16 to 1.18 end this process over posix and sysv when a peer of this host goes at the wrong \
+                 moment: leave them out of ucx.transports, or take another version"
+            );
+        }
         let events = Events::new().and_then(|events| {
             events.add(mailbox.bell(), BELL)?;
             Ok(events)
@@ -245,8 +267,11 @@ impl Thread {
         let spin = self.common.options.spin;
         let (mut busy, mut turn) = (Instant::now(), 0_u32);
         while !self.is_over() {
-            let mut worked = self.commands();
             let now = Instant::now();
+            self.mailbox.beat().begin_then(now);
+            #[cfg(feature = "plant")]
+            crate::copy::plant::wedge(self.mailbox.beat().part());
+            let mut worked = self.commands(now);
             worked |= self.step(now);
             turn = turn.wrapping_add(1);
             if worked {
@@ -268,11 +293,10 @@ impl Thread {
         self.quit && self.routes.values().all(Route::is_retired)
     }
 
-    fn commands(&mut self) -> bool {
+    fn commands(&mut self, now: Instant) -> bool {
         let mut commands = std::mem::take(&mut self.commands);
         self.mailbox.take(&mut commands);
         let any = !commands.is_empty();
-        let now = Instant::now();
         while let Some(command) = commands.pop_front() {
             self.command(command, now);
         }
@@ -306,6 +330,7 @@ impl Thread {
             },
             Command::Cancel(number, life) => self.at(number, |route| route.cancel(life)),
             Command::Close(number) => self.at(number, |route| route.close(now)),
+            Command::Ask => self.mailbox.beat().answer(),
             Command::Quit => self.quit = true,
             #[cfg(test)]
             Command::Test(poke) => poke(self),
@@ -392,6 +417,7 @@ impl Thread {
         let due: Vec<(Instant, EndNo)> = due.collect();
         let first = due.iter().map(|(at, _)| *at).min();
         let within = first.map(|at| at.saturating_duration_since(Instant::now()));
+        self.mailbox.beat().end();
         self.look(within);
         let now = Instant::now();
         let due = due.into_iter().filter(|(at, _)| *at <= now);

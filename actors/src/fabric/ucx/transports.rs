@@ -1,5 +1,6 @@
 //! Which transports a context has, read from what UCX says of itself. Pure.
 
+use kvroom_ucx_sys::Version;
 use std::collections::BTreeSet;
 
 /// The transports of a context, by what `ucp_context_print_info` writes: lines such as
@@ -27,9 +28,47 @@ pub(super) fn has_rdma(transports: &[String]) -> bool {
     })
 }
 
+/// Those by which a peer could write without this process's help.
+const BY_THE_PEER_ALONE: [&str; 3] = ["cma", "knem", "xpmem"];
+
+/// Those that attach a peer's memory.
+const ATTACHING: [&str; 2] = ["posix", "sysv"];
+
+/// Whether this process is ended (SIGABRT, "endpoint reconfiguration not supported yet") when a peer of this host is
+/// gone whose first message is still to be read: then its memory cannot be attached, and another way is not taken.
+pub(super) fn is_ended_by_peers(version: Version) -> bool {
+    version.major == 1 && (16..=18).contains(&version.minor)
+}
+
+/// What is left out of these without RDMA, if nobody says what is to be used.
+pub(super) fn left_out(found: &[String], version: Version) -> Vec<&'static str> {
+    let attaching: &[&str] = match is_ended_by_peers(version) {
+        true => &ATTACHING,
+        false => &[],
+    };
+    let those = BY_THE_PEER_ALONE.iter().chain(attaching);
+    // UCX complains of those that are named and not there.
+    let there = those.filter(|name| found.iter().any(|f| f == *name));
+    there.copied().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_peer_writes_by_alone_is_left_out_and_with_some_versions_what_attaches_its_memory() {
+        let found = ["cma", "posix", "self", "sysv", "tcp"].map(str::to_owned);
+        for minor in 13..=22 {
+            let version = Version::new(1, minor, 1);
+            let out = left_out(&found, version);
+            match minor {
+                16..=18 => assert_eq!(out, ["cma", "posix", "sysv"], "{version}"),
+                _ => assert_eq!(out, ["cma"], "{version}"),
+            }
+        }
+        assert!(left_out(&["tcp".to_owned()], Version::new(1, 17, 0)).is_empty());
+    }
 
     const OLD: &str = "#
 # UCP context

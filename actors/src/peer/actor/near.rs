@@ -149,6 +149,14 @@ fn numbered(pool: PoolId, file: bool) -> u32 {
     u32::from(pool.0) | if file { FILE } else { 0 }
 }
 
+/// See [`PeerActor::keep_key`].
+fn keep_key(route: Option<&PeerRoute>, body: &mut Body) {
+    let puts = matches!(route, Some(PeerRoute::Ucx(route)) if !route.gated_here());
+    if let (Body::PoolAdded { far, .. }, false) = (body, puts) {
+        *far = None;
+    }
+}
+
 impl PeerActor {
     /// The process at the other end is dead, and this incarnation was that process.
     fn is_dead(&mut self) {
@@ -171,11 +179,7 @@ impl PeerActor {
 
     /// Only who is to put is told how.
     pub(super) fn keep_key(&self, body: &mut Body) {
-        let route = self.link.as_ref().map(|link| &link.route);
-        let puts = matches!(route, Some(PeerRoute::Ucx(route)) if !route.gated_here());
-        if let (Body::PoolAdded { far, .. }, false) = (body, puts) {
-            *far = None;
-        }
+        keep_key(self.link.as_ref().map(|link| &link.route), body);
     }
 
     /// Sends the descriptor of a pool that is about to be announced.
@@ -332,5 +336,45 @@ impl Link {
             sections: sections?,
             aux: aux?,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::ucx::UcxRoute;
+    use crate::memory::GateTable;
+    use crate::peer::hello::UcxMode;
+    use kvroom_kernels::layout::{Order, PoolKind};
+
+    /// Whether a peer that is reached so is told how a pool that was added can be written.
+    fn told(route: Option<&PeerRoute>) -> bool {
+        let layout = PoolLayout {
+            name: "kv".into(),
+            kind: PoolKind::Kv,
+            order: Order::LayersFirst,
+            layers: 1,
+            pages: 1,
+            page_bytes: 64,
+            page_tokens: 1,
+        };
+        let (base, key) = (4096, vec![7; 16]);
+        let mut body = Body::PoolAdded {
+            pool: PoolId(3),
+            layout,
+            content: None,
+            far: Some(Box::new(FarKey { base, key })),
+        };
+        keep_key(route, &mut body);
+        matches!(body, Body::PoolAdded { far: Some(_), .. })
+    }
+
+    #[test]
+    fn the_key_of_a_pool_is_told_to_a_peer_that_puts_and_to_no_other() {
+        let ucx = |mode| PeerRoute::Ucx(UcxRoute::nowhere(mode));
+        assert!(told(Some(&ucx(UcxMode::OneSided))));
+        assert!(!told(Some(&ucx(UcxMode::Messages))));
+        assert!(!told(Some(&PeerRoute::Local(GateTable::new(1)))));
+        assert!(!told(None));
     }
 }

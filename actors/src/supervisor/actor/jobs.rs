@@ -104,7 +104,10 @@ impl Shard {
                 device.post(class, job);
             }
             (Some((Road::Tcp(route), job, _)), _) => route.post(job),
-            (Some((Road::Ucx(route, claim), job, _)), _) => route.post(UcxJob::new(job, claim)),
+            (Some((Road::Ucx(route, claim), mut job, _)), _) => {
+                job.queued = Some(queue::Place::take(&self.node.stats.ucx));
+                route.post(UcxJob::new(job, claim));
+            }
             _ => {
                 // Nothing was posted; the debt that was recorded for it is paid by a ticket that
                 // never went anywhere.

@@ -30,9 +30,12 @@ fn a_thousand_ends_come_and_go_without_growth() {
             drop(ends);
             gone(&ucx);
         }
-        // Others of this process open and close some, too; each end would leave five.
+        // Others of this process open some, too, and keep 200 and more; each end would leave five.
         let grown = descriptors().saturating_sub(before);
-        assert!(grown < count, "{transports}: {grown} descriptors are left");
+        assert!(
+            grown < 3 * count,
+            "{transports}: {grown} descriptors are left"
+        );
         assert_eq!(poke(&ucx, |thread| thread.left()), 0);
     }
 }
