@@ -7,12 +7,15 @@
 
 #[path = "common/daemon.rs"]
 mod daemon;
+mod health;
 #[path = "common/made_ucx.rs"]
 mod made_ucx;
 
 use daemon::{Daemon, kvroom};
+use health::{Wedges, check as check_of, ready, red, red_within};
 use serde_json::Value;
-use std::process::Output;
+use std::process::{Command, Output};
+use std::time::Duration;
 
 fn serve(arguments: &[&str]) -> Output {
     let mut command = kvroom(&["serve", "--http", "127.0.0.1:0", "--ucx-when", "always"]);
@@ -79,9 +82,8 @@ fn a_window_of_ucx_beyond_its_bounds_is_an_error_of_the_configuration() {
     );
 }
 
-/// Where UCX is, as the tests of the rooms do: over its `tcp` on the loopback.
-#[test]
-fn a_canary_runs_through_ucx_on_a_node_that_uses_it_with_every_peer() {
+/// A daemon that uses UCX with every peer, where it is: as the tests of the rooms do, over its `tcp` on the loopback.
+fn with_ucx(what: &str) -> Option<Command> {
     let transports = std::env::var("KVROOM_TEST_UCX_TLS").unwrap_or_else(|_| "tcp".to_owned());
     let mut arguments = vec!["--node-listen", "tcp://127.0.0.1:0", "--ucx-when", "always"];
     arguments.extend(["--ucx-transports", &transports]);
@@ -91,12 +93,84 @@ fn a_canary_runs_through_ucx_on_a_node_that_uses_it_with_every_peer() {
     }
     let mut command = kvroom(&["serve", "--http", "127.0.0.1:0"]);
     command.args(&arguments);
-    if let Some(why) = no_ucx(&arguments) {
-        let required = std::env::var_os("KVROOM_REQUIRE_ALL").is_some_and(|value| value == "1");
-        assert!(!required, "KVROOM_REQUIRE_ALL=1: {why}");
-        eprintln!("SKIPPED: a canary through UCX: {why}");
+    let Some(why) = no_ucx(&arguments) else {
+        return Some(command);
+    };
+    let required = std::env::var_os("KVROOM_REQUIRE_ALL").is_some_and(|value| value == "1");
+    assert!(!required, "KVROOM_REQUIRE_ALL=1: {why}");
+    eprintln!("SKIPPED: {what}: {why}");
+    None
+}
+
+#[test]
+fn the_thread_of_ucx_is_named_when_it_stands_still_or_is_dead_and_not_when_it_is_idle() {
+    let (Some(wedges), Some(mut command)) = (Wedges::new(), with_ucx("the thread of UCX")) else {
         return;
+    };
+    wedges.reach(&mut command);
+    // Nothing runs through UCX, not even a canary.
+    command.args(["--health-canary", "false"]);
+    let daemon = Daemon::spawn(command);
+    let idle = ready(&daemon);
+    assert_eq!(check_of(&idle, "ucx thread")["ok"], true);
+    let at = idle.json()["at_ms"].as_u64().unwrap();
+    // Idle for longer than a part may be blocked.
+    daemon.until("/readyz", |answer| {
+        assert_eq!(red(answer), [""; 0]);
+        answer.json()["at_ms"].as_u64().unwrap() > at + 3_000
+    });
+    let planted = wedges.plant("ucx-thread");
+    let answer = red_within(&daemon, "ucx thread", planted, Duration::from_secs(5));
+    assert_eq!(red(&answer), ["ucx thread"]);
+    let action = check_of(&answer, "ucx thread")["do"].to_string();
+    assert!(action.contains("kvroom-ucx"), "{action}");
+    wedges.remove("ucx-thread");
+    ready(&daemon);
+    wedges.plant_panic("ucx-thread");
+    let dead = daemon.until("/readyz", |answer| !red(answer).is_empty());
+    let why = check_of(&dead, "ucx thread")["why"].to_string();
+    assert!(why.contains("it has died"), "{why}");
+    assert_eq!(daemon.get("/livez").status, 200);
+}
+
+#[test]
+fn what_ucx_warns_of_is_in_the_log_and_not_in_what_a_program_prints() {
+    let Some(serve) = with_ucx("what UCX says") else {
+        return;
+    };
+    let arguments: Vec<&std::ffi::OsStr> = serve.get_args().collect();
+    let at = arguments.iter().position(|word| *word == "--ucx-library");
+    let library = at.and_then(|at| arguments.get(at + 1)).copied();
+    // A transport that no UCX has, of which each warns.
+    let mut bench = kvroom(&["bench", "latency", "--reps", "3", "--json"]);
+    bench.args(["--fabric", "ucx", "--ucx-transports", "tcp,none-such"]);
+    let mut doctor = kvroom(&["doctor", "--json"]);
+    doctor.env("UCX_TLS", "tcp,none-such");
+    for command in [&mut bench, &mut doctor] {
+        if let Some(library) = library {
+            command.arg("--ucx-library").arg(library);
+        }
     }
+    let output = bench.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said: Result<Value, _> = serde_json::from_str(&text);
+    assert!(said.is_ok(), "{text}");
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        log.contains("kvroom::ucx") && log.contains("'none-such' is not available"),
+        "{log}"
+    );
+    let output = doctor.output().unwrap();
+    let said: Result<Value, _> = serde_json::from_slice(&output.stdout);
+    assert!(said.is_ok(), "{output:?}");
+}
+
+#[test]
+fn a_canary_runs_through_ucx_on_a_node_that_uses_it_with_every_peer() {
+    let Some(command) = with_ucx("a canary through UCX") else {
+        return;
+    };
     let mut daemon = Daemon::spawn(command);
     let answer = daemon.until("/readyz", |answer| answer.status == 200);
     let report = answer.json();
@@ -110,6 +184,11 @@ fn a_canary_runs_through_ucx_on_a_node_that_uses_it_with_every_peer() {
     let metrics = daemon.get("/metrics").text();
     let runs = "kvroom_canary_runs_total{canary=\"ucx lane 0\",result=\"passed\"}";
     assert!(metrics.contains(runs), "{metrics}");
+    // The canary's own jobs wait for the thread of UCX as others do.
+    let jobs = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("kvroom_lane_jobs_total{lane=\"ucx\"} "));
+    assert!(jobs.is_some_and(|jobs| jobs != "0"), "{metrics}");
     daemon.stop();
 }
 

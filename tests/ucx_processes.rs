@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 const PLAYER: &str = "plays_the_other_process_when_told_to";
 const MESSAGES: &str = "tcp;messages;10000";
 const PUTS: &str = "posix,sysv;puts;10000";
+/// With a transport whose end proves nothing of a peer's writes.
+const UNPROVEN: &str = "posix,cma;puts;10000";
 
 #[test]
 fn plays_the_other_process_when_told_to() {
@@ -40,12 +42,19 @@ async fn is_here(test: &'static str) -> bool {
 }
 
 async fn here(name: &str, ucx: UcxOptions) -> Side {
+    here_for(name, ucx, PATIENCE).await
+}
+
+/// One that gives up a peer of which nothing comes for so long.
+async fn here_for(name: &str, ucx: UcxOptions, patience: Duration) -> Side {
     let mut setup = Setup {
         over: Over::Ucx,
         layout: kv(16, PIECE),
         deadlines: Deadlines {
-            liveness: PATIENCE,
-            resume: PATIENCE,
+            ping: (patience / 4).min(Duration::from_secs(1)),
+            liveness: patience,
+            resume: patience,
+            drain: Duration::from_millis(50),
             backoff_first: Duration::from_millis(5),
             backoff_most: Duration::from_millis(50),
             ..Deadlines::default()
@@ -64,7 +73,12 @@ struct Pair {
 
 impl Pair {
     async fn over(ucx: &str) -> Pair {
-        let decode = here("d", ucx_of(ucx)).await;
+        Pair::patient(ucx, PATIENCE).await
+    }
+
+    /// Of a receiver that gives the sender up after so long.
+    async fn patient(ucx: &str, patience: Duration) -> Pair {
+        let decode = here_for("d", ucx_of(ucx), patience).await;
         let prefill = Other::start(PLAYER, &role("p", ucx)).await;
         let peer = within(decode.node.connect(&prefill.address)).await.unwrap();
         assert_eq!(peer.fabric(), Some(Fabric::Ucx));
@@ -151,6 +165,84 @@ async fn a_sender_that_put_and_was_killed_leaves_pages_that_the_end_of_its_path_
     verify(lease, 77, 0);
     drop((back, within(room.released()).await));
     other.ask("free", "@free").await;
+    pair.decode.quiet().await;
+}
+
+/// Four pages of a room whose sender has put and stands still, and whose receiver has given it up, are
+/// quarantined, and this is seen.
+async fn of_a_silent_sender(pair: &mut Pair) -> ReceiveRoom {
+    let room = pair.bound(1, &[0, 1, 2, 3]).await;
+    pair.prefill.ask("push 1 0 0 2", "@pushed 1 0 0").await;
+    pair.prefill.stop();
+    room.abort("the user left");
+    assert!(matches!(within(room.outcome()).await, Outcome::Aborted(_)));
+    room
+}
+
+async fn quarantined(pair: &Pair) {
+    let node = &pair.decode.node;
+    until("they are quarantined", || {
+        node.metrics().quarantine.pages == 4
+    })
+    .await;
+    assert_eq!(node.metrics().quarantine.rooms, 1);
+    let held = node.quarantined().await;
+    assert_eq!(held.by_peer.get("p"), Some(&4), "{held:?}");
+    let stats = node.stats().await;
+    assert_eq!(
+        (stats.rooms_quarantined, stats.quarantined_pages),
+        (1, 4),
+        "{stats:?}"
+    );
+    assert!(pair.decode.pool.lease_write(&[0]).is_err(), "nobody has it");
+}
+
+#[tokio::test]
+async fn pages_of_a_silent_sender_whose_path_proves_nothing_stay_quarantined_until_it_says_that_it_is_out()
+ {
+    let test = "pages_of_a_silent_sender_whose_path_proves_nothing_stay_quarantined_until_it_says_that_it_is_out";
+    if !is_here(test).await {
+        return;
+    }
+    // Whether the receiver still has its session with it when it goes on, or gave that up.
+    for patience in [PATIENCE, Duration::from_secs(1)] {
+        let mut pair = Pair::patient(UNPROVEN, patience).await;
+        let room = of_a_silent_sender(&mut pair).await;
+        if patience < PATIENCE {
+            until("it is given up", || pair.peer.is_up().is_err()).await;
+        }
+        quarantined(&pair).await;
+        pair.prefill.go_on();
+        let back = within(room.released()).await;
+        assert_eq!(back.proofs, [Proof::PeerDrained], "{patience:?}");
+        drop((room, back));
+        until("none is quarantined", || {
+            pair.decode.node.metrics().quarantine.pages == 0
+        })
+        .await;
+        pair.prefill.ask("free", "@free").await;
+        pair.decode.quiet().await;
+    }
+}
+
+#[tokio::test]
+async fn pages_of_a_silent_sender_come_back_with_the_end_of_a_path_that_proves_it_and_not_before() {
+    let test =
+        "pages_of_a_silent_sender_come_back_with_the_end_of_a_path_that_proves_it_and_not_before";
+    if !is_here(test).await {
+        return;
+    }
+    let mut pair = Pair::patient(PUTS, Duration::from_secs(1)).await;
+    let room = of_a_silent_sender(&mut pair).await;
+    quarantined(&pair).await;
+    // It still stands.
+    let back = within(room.released()).await;
+    assert_eq!(back.proofs, [Proof::PathFenced]);
+    assert!(pair.peer.is_up().is_err());
+    drop((room, back));
+    pair.prefill.go_on();
+    pair.prefill.hears("@aborted s 1 0").await;
+    pair.prefill.ask("free", "@free").await;
     pair.decode.quiet().await;
 }
 

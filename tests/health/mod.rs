@@ -4,6 +4,7 @@
 //!   Wedges ── file lane-0 ──▶ a daemon whose lane 0 stands still   (builds of tests alone know this)
 //!   Load ── rooms, some aborted ──▶ prefill ══▶ decode
 //! ```
+#![allow(dead_code)] // Each test file uses a part of it.
 
 use crate::daemon::{Answer, Client, Daemon, PATIENCE};
 use serde_json::{Value, json};
@@ -58,6 +59,13 @@ impl Wedges {
     pub(crate) fn plant(&self, part: &str) -> Instant {
         std::fs::write(self.0.0.join(part), "").unwrap();
         Instant::now()
+    }
+
+    /// That part panics.
+    pub(crate) fn plant_panic(&self, part: &str) {
+        let new = self.0.0.join("new");
+        std::fs::write(&new, "panic").unwrap();
+        std::fs::rename(new, self.0.0.join(part)).unwrap();
     }
 
     /// Waits until that part stands still.
