@@ -100,6 +100,9 @@ pub(crate) struct Options {
     /// With --fabric ucx: the transports that it may use, as UCX_TLS names them; tcp if not given
     #[arg(long, value_name = "LIST")]
     pub(crate) ucx_transports: Option<String>,
+    /// With --fabric ucx: senders put into the other node's memory by themselves; not over tcp
+    #[arg(long)]
+    pub(crate) ucx_one_sided: bool,
     /// With --fabric ucx: its library; what the system finds as libucp.so.0 if not given
     #[arg(long, value_name = "FILE", env = "KVROOM_UCX_LIBRARY")]
     pub(crate) ucx_library: Option<PathBuf>,
@@ -173,6 +176,15 @@ impl Options {
         if self.ucx_transports.is_some() && self.fabric != FabricKind::Ucx {
             return Some("--ucx-transports is for --fabric ucx");
         }
+        if self.ucx_one_sided && self.fabric != FabricKind::Ucx {
+            return Some("--ucx-one-sided is for --fabric ucx");
+        }
+        let names = self.ucx_transports.as_deref().unwrap_or("tcp");
+        if self.ucx_one_sided && names.split(',').any(|name| name == "tcp") {
+            return Some(
+                "no peer may put over UCX's tcp; name others with it, such as --ucx-transports posix",
+            );
+        }
         if self.device != DeviceKind::None {
             if !rooms_only {
                 return Some("the old design is a model in host memory; use --engine rooms");
@@ -215,6 +227,9 @@ impl Options {
         ];
         let transports = self.ucx_transports.as_ref();
         arguments.extend(transports.map(|list| format!("--ucx-transports={list}")));
+        if self.ucx_one_sided {
+            arguments.push("--ucx-one-sided".into());
+        }
         let library = self.ucx_library.as_ref();
         arguments.extend(library.map(|file| format!("--ucx-library={}", file.display())));
         let plant = self.plant.and_then(|plant| plant.to_possible_value());
@@ -285,6 +300,12 @@ mod tests {
             ("--fabric shm --engine shared-dict", "--fabric local"),
             ("--storm peer-kill --fabric shm", "--processes 2"),
             ("--record r.jsonl --engine shared-dict", "--engine rooms"),
+            ("--ucx-one-sided --fabric tcp", "--fabric ucx"),
+            ("--ucx-one-sided --fabric ucx", "--ucx-transports posix"),
+            (
+                "--ucx-one-sided --fabric ucx --ucx-transports posix,tcp",
+                "--ucx-transports posix",
+            ),
         ] {
             let said = contradiction(text).unwrap_or_else(|| panic!("{text} is taken"));
             assert!(said.contains(advice), "{text}: {said}");
@@ -295,6 +316,7 @@ mod tests {
             "--fabric tcp --processes 2 --swap --storm peer-kill",
             "--fabric shm --plant torn-read",
             "--fabric shm --processes 2 --swap --storm peer-stop",
+            "--fabric ucx --ucx-one-sided --ucx-transports posix,cma --processes 2",
         ] {
             assert_eq!(contradiction(text), None, "{text}");
         }
@@ -302,7 +324,11 @@ mod tests {
 
     #[test]
     fn a_child_reads_the_same_options() {
-        for fabric in ["tcp", "shm"] {
+        for fabric in [
+            "tcp",
+            "shm",
+            "ucx --ucx-transports posix --ucx-one-sided --ucx-library libucp.so.0",
+        ] {
             let text = format!(
                 "abort_storm --storm peer-stop --sessions 7 --seed 3 --fabric {fabric} \
                  --processes 2 --swap --no-abort --plant late-write --trace a.jsonl"

@@ -83,6 +83,9 @@ pub(crate) struct Report {
     pub(crate) sessions_resumed: u64,
     pub(crate) sessions_lost: u64,
     pub(crate) seconds: f64,
+    /// Transports by which senders put and whose end proves nothing about that, and why: rows of the fence table
+    /// (`docs/fabrics.md`).
+    pub(crate) unfenced: Vec<String>,
 }
 
 impl Report {
@@ -93,7 +96,7 @@ impl Report {
             (self.late_bytes, "late bytes"),
             (self.torn_reads, "torn reads"),
             (self.leaked_pages, "leaked pages"),
-            (self.quarantined_pages, "pages still quarantined"),
+            (self.unexplained(), "pages still quarantined"),
             (self.stuck_rooms as u64, "stuck rooms"),
             (
                 self.not_resumed as u64,
@@ -110,6 +113,24 @@ impl Report {
             found.push("wedged: the probe was not served within 5 s".into());
         }
         found
+    }
+
+    /// Quarantined pages that nothing speaks for: those that a process that was struck may still write, and nobody
+    /// can prove the contrary, are held as they should be.
+    fn unexplained(&self) -> u64 {
+        match self.struck() && !self.unfenced.is_empty() {
+            true => 0,
+            false => self.quarantined_pages,
+        }
+    }
+
+    /// Why pages are held as they should be, if there are any.
+    pub(crate) fn held_rightly(&self) -> Option<String> {
+        let held = self.quarantined_pages;
+        (held > 0 && self.unexplained() == 0).then(|| {
+            let rows = self.unfenced.join("; ");
+            format!("{held} pages are held, since no row of the fence table lets them go: {rows}")
+        })
     }
 
     /// Something was done to the other process.
@@ -336,6 +357,7 @@ pub(crate) mod tests {
             sessions_resumed: 0,
             sessions_lost: 0,
             seconds: 2.0,
+            unfenced: Vec::new(),
         }
     }
 
@@ -347,7 +369,7 @@ pub(crate) mod tests {
                     quarantine_peak_pages stuck_rooms wedged health_says probe_ms \
                     abort_to_answer_us abort_to_reusable_us peer_kills peer_stops \
                     peer_stopped_ms struck_in_flight struck_inside not_resumed sessions_resumed \
-                    sessions_lost seconds";
+                    sessions_lost seconds unfenced";
         let mut from = 0;
         for key in keys.split_whitespace() {
             let at = json[from..].find(&format!("\"{key}\":"));
@@ -387,6 +409,25 @@ pub(crate) mod tests {
             spoil(&mut report);
             assert_eq!(report.violations().len(), 1);
         }
+    }
+
+    #[test]
+    fn pages_that_no_row_of_the_fence_table_gives_back_break_nothing_and_the_row_is_named() {
+        let mut report = Report {
+            quarantined_pages: 3,
+            unfenced: vec!["cma: it writes by itself".into()],
+            ..clean()
+        };
+        // Nobody was struck: whoever is alive says when it is out.
+        assert_eq!(report.violations(), ["3 pages still quarantined"]);
+        assert_eq!(report.held_rightly(), None);
+        report.peer_kills = 1;
+        assert!(report.violations().is_empty());
+        let why = report.held_rightly().unwrap();
+        assert!(why.contains("3 pages") && why.contains("cma"), "{why}");
+        report.unfenced.clear();
+        assert_eq!(report.violations().len(), 1);
+        assert_eq!(report.held_rightly(), None);
     }
 
     #[test]

@@ -17,9 +17,10 @@ use crate::storms::{Script, Side};
 use crate::trace::{self, TraceError};
 use crate::world::{World, stamps};
 use indicatif::{ProgressBar, ProgressStyle};
+use kvroom::actors::fabric::ucx::fence::{Ruling, row};
 use kvroom::recording::load::requests;
 use kvroom::recording::{self, Recording, RecordingError};
-use kvroom::{UcxOptions, UcxUse};
+use kvroom::{OneSided, UcxOptions, UcxUse};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
@@ -138,6 +139,10 @@ fn ucx(options: &Options) -> UcxOptions {
         when: UcxUse::Always,
         library: options.ucx_library.clone(),
         transports: Some(transports.unwrap_or_else(|| "tcp".to_owned())),
+        one_sided: match options.ucx_one_sided {
+            true => OneSided::Always,
+            false => OneSided::Rdma,
+        },
         ..UcxOptions::default()
     }
 }
@@ -302,7 +307,20 @@ fn report(kind: EngineKind, options: &Options, load: &Load, verdict: &Verdict) -
         sessions_resumed: verdict.sessions.resumed,
         sessions_lost: verdict.sessions.lost,
         seconds: (verdict.took.as_secs_f64() * 1e3).round() / 1e3,
+        unfenced: unfenced(options),
     }
+}
+
+/// Transports by which the other process puts, and whose end proves nothing about that.
+fn unfenced(options: &Options) -> Vec<String> {
+    let puts = options.fabric == FabricKind::Ucx && options.ucx_one_sided;
+    let names = options.ucx_transports.as_deref().filter(|_| puts);
+    let names = names.unwrap_or_default().split(',');
+    let why = |name: &str| match row(name)?.writes {
+        Ruling::Refused(why) => Some(format!("{name}: {why}")),
+        Ruling::Left(_) | Ruling::Destroyed(_) => None,
+    };
+    names.filter_map(why).collect()
 }
 
 /// Prints the reports; whether all is well.
@@ -321,6 +339,8 @@ fn print(options: &Options, finished: &[Finished]) -> bool {
                 .map(|text| format!("{}: {text}", report.engine)),
         );
         let mut broken = report.violations();
+        let held = report.held_rightly();
+        notes.extend(held.map(|why| format!("{}: {why}", report.engine)));
         if options.storm.strikes() && !options.no_abort && !report.struck() {
             broken.push("the other process was not struck".into());
         }

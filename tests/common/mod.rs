@@ -198,7 +198,7 @@ macro_rules! over_copies {
 #[allow(unused_imports)]
 pub(crate) use over_copies;
 
-/// Makes five tests of each of these functions: `fabrics::local::name`, `shm`, `tcp`, and with pages on
+/// Makes six tests of each of these functions: `fabrics::local::name`, `shm`, `tcp`, `ucx`, and with pages on
 /// devices `device` and `device_tcp`.
 #[allow(unused_macros)]
 macro_rules! over_fabrics {
@@ -208,6 +208,7 @@ macro_rules! over_fabrics {
             over_each!(@ local Local $($name)*);
             over_each!(@ shm Shm $($name)*);
             over_each!(@ tcp Tcp $($name)*);
+            over_each!(@ ucx Ucx $($name)*);
             over_each!(@ device Device $($name)*);
             over_each!(@ device_tcp DeviceTcp $($name)*);
         }

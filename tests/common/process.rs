@@ -21,6 +21,8 @@
 //! | `held` | waits until a lane stands inside a gate | `@held` |
 //! | `release` | lets that lane go on, and all after it | `@going` |
 //! | `free` | waits until all pages are back and the node is quiet | `@free` |
+//! | `disconnect NAME` | ends the session with that peer | `@disconnected NAME` |
+//! | `end` | shuts the node down and ends the process | `@ended` |
 //! | `ping` | | `@pong` |
 //!
 //! When a room ends: `@done s|r ID ATTEMPT` (a receiver has compared every byte) or `@aborted s|r ID
@@ -170,6 +172,7 @@ pub(crate) struct Other {
     /// Said and not asked for yet.
     heard: VecDeque<String>,
     pub(crate) address: String,
+    addresses: Vec<String>,
 }
 
 impl Other {
@@ -179,7 +182,7 @@ impl Other {
     }
 
     /// Starts this test binary once more, with one test of it and this variable. It says `@ready
-    /// ADDRESS` when it is there.
+    /// ADDRESS…` when it is there.
     pub(crate) async fn start_told(player: &str, variable: &str, told: &str) -> Other {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", player, "--nocapture", "--test-threads=1"])
@@ -205,10 +208,17 @@ impl Other {
             lines,
             heard: VecDeque::new(),
             address: String::new(),
+            addresses: Vec::new(),
         };
         let ready = other.hears("@ready").await;
         other.address = ready[1].clone();
+        other.addresses = ready[1..].to_vec();
         other
+    }
+
+    /// All that it said it can be found at.
+    pub(crate) fn addresses(&self) -> &[String] {
+        &self.addresses
     }
 
     pub(crate) fn tell(&mut self, line: &str) {
@@ -298,6 +308,15 @@ impl Other {
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Waits until it is gone, by itself.
+    pub(crate) async fn ends(&mut self) {
+        let start = Instant::now();
+        while !self.has_ended() {
+            assert!(start.elapsed() < PATIENCE, "it does not end");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Everything that it said before it ended has been heard.
@@ -439,6 +458,16 @@ async fn play(role: &str, mut told: tokio::sync::mpsc::UnboundedReceiver<String>
             "release" => {
                 brake.release();
                 say("going");
+            }
+            "disconnect" => {
+                let peer = side.node.peer(words[1]).await.unwrap();
+                side.node.disconnect(&peer).await;
+                say(format_args!("disconnected {}", words[1]));
+            }
+            "end" => {
+                side.node.shutdown().await;
+                say("ended");
+                return;
             }
             "ping" => say("pong"),
             other => panic!("told {other:?}"),

@@ -28,7 +28,7 @@ use kvroom_ucx_sys::{Level, Ucx as Library, Version};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CStr, CString};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -190,9 +190,15 @@ fn run(
         }
         Ok((thread, facts)) => {
             let _ = ready.send(Ok(facts));
-            // Leaked if it panics; see the rules.
-            let thread = Box::leak(Box::new(thread));
-            thread.serve();
+            let mut thread = Box::new(thread);
+            match catch_unwind(AssertUnwindSafe(|| thread.serve())) {
+                Ok(()) => thread.leave(),
+                Err(panic) => {
+                    // See the rules.
+                    Box::leak(thread);
+                    resume_unwind(panic);
+                }
+            }
         }
     };
     let ended = catch_unwind(AssertUnwindSafe(body));
@@ -291,6 +297,11 @@ impl Thread {
     /// Whether nobody can ask for anything, and nothing is left that would end by itself.
     fn is_over(&self) -> bool {
         self.quit && self.routes.values().all(Route::is_retired)
+    }
+
+    /// Its descriptors go with it. Ends that are retired stay as they are: they must not be destroyed.
+    fn leave(self) {
+        std::mem::forget(self.routes);
     }
 
     fn commands(&mut self, now: Instant) -> bool {
