@@ -36,9 +36,9 @@ mod tests;
 pub use refusal::{Fault, Refusal, RefusalCode};
 
 /// The newest protocol that this build speaks.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 /// The oldest protocol that this build speaks.
-pub const OLDEST_PROTOCOL: u32 = 5;
+pub const OLDEST_PROTOCOL: u32 = 6;
 /// Longest name of a node or a pool in bytes.
 pub const MAX_NAME: usize = 64;
 /// Most pools in one greeting.

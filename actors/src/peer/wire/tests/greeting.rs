@@ -178,7 +178,7 @@ fn a_greeting_is_bounded() {
     };
     assert!(greets(|h| h.node.clear()).contains("a node name of 0 bytes"));
     assert!(greets(|h| h.node = "n".repeat(65)).contains("a node name of 65 bytes"));
-    assert!(greets(|h| h.protocols.oldest = 9).contains("protocols 9 to 5"));
+    assert!(greets(|h| h.protocols.oldest = 9).contains("protocols 9 to 6"));
 
     let offers = |change: fn(&mut Offer)| {
         let mut offer = offer();
