@@ -175,7 +175,7 @@ async fn a_peer_that_is_killed_or_ends_and_starts_again_serves_again_over_ucx_in
     for ucx in WAYS {
         let d = here("d", ucx, 16, PATIENCE).await;
         let mut p = Far::start(&d, "p", ucx, 16).await;
-        for life in 0..6 {
+        for life in 0..4 {
             let id = 10 * life;
             p.sends(&d, id, &[0, 1]).await;
             p.receives(&d, id + 1, &[2, 3]).await;
@@ -447,22 +447,23 @@ async fn nothing_lands_in_pages_that_came_back_from_a_transfer_that_was_struck_i
     if !is_here(test).await {
         return;
     }
-    for ucx in WAYS {
-        let mut owned = Vec::new();
-        for strike in STRIKES {
-            owned.push(struck(ucx, strike).await);
+    let mut owned = Vec::new();
+    for (ucx, strike) in WAYS
+        .iter()
+        .flat_map(|ucx| STRIKES.map(|strike| (*ucx, strike)))
+    {
+        owned.push(struck(ucx, strike).await);
+    }
+    watch(&owned, Duration::from_secs(2)).await;
+    // Who was stopped goes on with what it had posted.
+    for other in &owned {
+        if other.strike == Strike::Stop {
+            other.p.process.go_on();
         }
-        watch(&owned, Duration::from_secs(2)).await;
-        // Who was stopped goes on with what it had posted.
-        for other in &owned {
-            if other.strike == Strike::Stop {
-                other.p.process.go_on();
-            }
-        }
-        watch(&owned, Duration::from_secs(2)).await;
-        for Owned { lease, d, .. } in owned {
-            drop(lease);
-            d.quiet().await;
-        }
+    }
+    watch(&owned, Duration::from_secs(2)).await;
+    for Owned { lease, d, .. } in owned {
+        drop(lease);
+        d.quiet().await;
     }
 }

@@ -263,8 +263,19 @@ impl SourceView {
         bytes: u64,
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, CopyError> {
+        self.with_bytes_from(&Cell::new(0), offset, bytes, f)
+    }
+
+    /// The same. `cursor` remembers where in the list of pages the last one was found.
+    fn with_bytes_from<R>(
+        &self,
+        cursor: &Cell<usize>,
+        offset: u64,
+        bytes: u64,
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, CopyError> {
         if let Some(device) = self.held().memory().elsewhere() {
-            lent_pages(self.held(), End::Source, offset, bytes, &Cell::new(0))?;
+            lent_pages(self.held(), End::Source, offset, bytes, cursor)?;
             let mut copy = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
             let read = device.read(offset, &mut copy);
             read.map_err(|why| CopyError::Device {
@@ -274,7 +285,7 @@ impl SourceView {
             })?;
             return Ok(f(&copy));
         }
-        let (start, len) = lent(self.held(), End::Source, offset, bytes, &Cell::new(0))?;
+        let (start, len) = lent(self.held(), End::Source, offset, bytes, cursor)?;
         if self.held().memory().is_foreign() {
             // Other processes may write it meanwhile: what is shown is a copy.
             let mut copy = SHOWN.take();
@@ -298,7 +309,7 @@ impl SourceView {
 }
 
 impl Ticket {
-    /// Shows `bytes` bytes at `offset` of the source's pool, for a checksum at the sender.
+    /// Shows `bytes` bytes at `offset` of the source's pool, for a checksum at the sender, or for a message.
     pub(crate) fn with_source<R>(
         &self,
         offset: u64,
@@ -306,7 +317,7 @@ impl Ticket {
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, CopyError> {
         match self.source() {
-            Some(view) => view.with_bytes(offset, bytes, f),
+            Some(view) => view.with_bytes_from(&self.source_cursor, offset, bytes, f),
             None => unreachable!("a ticket has its source until it is dropped"),
         }
     }

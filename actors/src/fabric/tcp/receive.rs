@@ -676,7 +676,10 @@ pub(in crate::fabric) fn place_whole(
         crate::copy::plant::inside_a_gate();
     }
     let (_, section) = cells(&inside, data.section).map_err(|error| error.to_string())?;
-    let (mut left, cursor) = (bytes, Cell::new(0));
+    let cell = section.memory().layout().page_bytes;
+    let first = data.pieces(cell, 0).next().map_or(0, |p| p.place as usize);
+    // Else each frame would look through the claim's list from its beginning.
+    let (mut left, cursor) = (bytes, Cell::new(first));
     let mut wrote = Ok(());
     ranges_of(data, section, &mut |range| {
         let (now, later) = left.split_at((range.bytes as usize).min(left.len()));

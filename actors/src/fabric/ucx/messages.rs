@@ -15,6 +15,7 @@
 use super::mailbox::Border;
 use super::options::UcxOptions;
 use super::route::MOST_JOBS;
+use super::transports::TCP_SEGMENT;
 use super::window::{Limits, Room, Windows};
 use super::worker::{Flight, Worker};
 use super::{UcxJob, endpoint_of};
@@ -75,8 +76,11 @@ struct Sent {
     since: Option<Instant>,
 }
 
-/// Bytes of a frame, at most.
-const FRAME: usize = 64 << 10;
+/// Payload bytes of a frame, at most. Over `tcp` each costs calls of the system on both sides.
+const FRAME: usize = 256 << 10;
+
+// UCX's own header and footer are far smaller than this.
+const _: () = assert!(FRAME + HEADER + 1024 <= TCP_SEGMENT);
 
 /// Parts that are posted before UCX has its turn.
 const PARTS_AT_ONCE: usize = 4;
@@ -85,7 +89,7 @@ const PARTS_AT_ONCE: usize = 4;
 const SUM_STRETCH: u64 = 256 << 10;
 
 /// Buffers that are kept for the next frames.
-const KEPT: usize = 64;
+const KEPT: usize = 16;
 
 /// Acknowledgements that wait for the peer to take them, before nothing more is posted.
 const MOST_FATES: usize = 1 << 16;

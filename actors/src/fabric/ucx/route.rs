@@ -201,8 +201,10 @@ impl Route {
     pub(super) fn close(&mut self, now: Instant) {
         match self.stage {
             Stage::Up => {
+                // Nothing is worth a flush any more: what is under way is waited for as long as any end of a
+                // connection. A peer that has given its side up lets none of it end.
                 self.stage = Stage::Ending {
-                    until: now + self.common.options.flush,
+                    until: now + self.common.options.close,
                 };
                 self.hand_back(None);
             }

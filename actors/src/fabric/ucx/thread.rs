@@ -23,7 +23,7 @@ use super::fence::Verdict;
 use super::mailbox::{Command, EndNo, Mailbox};
 use super::options::{OneSided, UcxOptions};
 use super::route::{Common, OVER, Route};
-use super::transports::{has_rdma, is_ended_by_peers, left_out, transports};
+use super::transports::{has_rdma, is_ended_by_peers, left_out, settings_of, transports};
 use kvroom_ucx_sys::{Level, Ucx as Library, Version};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -129,7 +129,8 @@ fn choose(
         settings.extend(transports.map(|names| (c"TLS", names.to_owned())));
         let said = settings.iter().find(|(name, _)| *name == c"TLS");
         let of = said.map(|(_, names)| names.to_string_lossy().into_owned());
-        settings.extend(of_transports(of.as_deref().unwrap_or_default()));
+        let names = of.as_deref().unwrap_or_default();
+        settings.extend(settings_of(names, library.version()));
         let context = Context::new(Arc::clone(library), &settings)?;
         let found = transports_of(&context);
         Ok((context, found))
@@ -150,26 +151,6 @@ fn choose(
     let but = CString::new(format!("^{}", those.join(",")));
     let but = but.map_err(|_| UcxError::Library("a transport's name has a zero byte".into()))?;
     with(Some(&but))
-}
-
-/// Settings of transports that are used, or could be. UCX complains of those of others.
-fn of_transports(names: &str) -> Vec<Setting> {
-    let mut settings = Vec::new();
-    // A list of all but some.
-    let but = names.is_empty() || names.starts_with('^');
-    let listed: Vec<&str> = names
-        .trim_start_matches('^')
-        .split(',')
-        .map(str::trim)
-        .collect();
-    let has = |some: &[&str]| {
-        listed.contains(&"all") || some.iter().any(|name| listed.contains(name) != but)
-    };
-    if has(&["posix", "sysv", "xpmem", "mm", "sm", "shm"]) {
-        // Without it there are no errors from peers on this host, and so no endpoints.
-        settings.push((c"MM_ERROR_HANDLING", c"y".to_owned()));
-    }
-    settings
 }
 
 fn transports_of(context: &Context) -> Vec<String> {

@@ -1,7 +1,46 @@
-//! Which transports a context has, read from what UCX says of itself. Pure.
+//! Which transports a context has, read from what UCX says of itself, and what they are told. Pure.
 
+use super::context::Setting;
 use kvroom_ucx_sys::Version;
 use std::collections::BTreeSet;
+use std::ffi::CString;
+
+/// Bytes that UCX receives at once from a connection of its `tcp`. A message that is longer it puts together
+/// in memory that it allocates for it, which is a copy more. Both sides need the same, whatever their
+/// environment says: a sender takes its own value for the receiver's, which does not look whether it has the
+/// room. So a change of it is one of the protocol.
+pub(super) const TCP_SEGMENT: usize = 512 << 10;
+
+/// Settings of transports that are used, or could be, by a list such as `UCX_TLS` has it. UCX complains of
+/// those of others. How one is called depends on UCX's version.
+pub(super) fn settings_of(names: &str, version: Version) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    // A list of all but some.
+    let but = names.is_empty() || names.starts_with('^');
+    let listed: Vec<&str> = names
+        .trim_start_matches('^')
+        .split(',')
+        .map(str::trim)
+        .collect();
+    let has = |some: &[&str]| {
+        listed.contains(&"all") || some.iter().any(|name| listed.contains(name) != but)
+    };
+    if has(&["tcp"]) {
+        // Before 1.17 what is set by a call is looked for without the transport's prefix.
+        let name = match (version.major, version.minor) < (1, 17) {
+            true => c"RX_SEG_SIZE",
+            false => c"TCP_RX_SEG_SIZE",
+        };
+        // Digits have no zero byte.
+        let bytes = CString::new(TCP_SEGMENT.to_string()).ok();
+        settings.extend(bytes.map(|bytes| (name, bytes)));
+    }
+    if has(&["posix", "sysv", "xpmem", "mm", "sm", "shm"]) {
+        // Without it there are no errors from peers on this host, and so no endpoints.
+        settings.push((c"MM_ERROR_HANDLING", c"y".to_owned()));
+    }
+    settings
+}
 
 /// The transports of a context, by what `ucp_context_print_info` writes: lines such as
 /// `#        resource 4  :  md 2  dev 3  flags -- tcp/lo`.
@@ -90,5 +129,32 @@ mod tests {
         assert_eq!(transports(far), ["rc_mlx5"]);
         assert!(has_rdma(&transports(far)) && !has_rdma(&transports(OLD)));
         assert!(transports("").is_empty());
+    }
+
+    #[test]
+    fn settings_are_those_of_transports_that_may_be_used() {
+        let with = |names: &str, minor| -> Vec<String> {
+            let version = Version {
+                major: 1,
+                minor,
+                release: 0,
+            };
+            let settings = settings_of(names, version).into_iter();
+            settings
+                .map(|(name, value)| format!("{name:?} {value:?}"))
+                .collect()
+        };
+        let of = |names: &str| with(names, 22);
+        let tcp = r#""TCP_RX_SEG_SIZE" "524288""#;
+        let shared = r#""MM_ERROR_HANDLING" "y""#;
+        assert_eq!(of("tcp"), [tcp]);
+        assert_eq!(of("self, tcp"), [tcp]);
+        assert_eq!(of("posix"), [shared]);
+        assert_eq!(of("rc,dc,ud"), [""; 0]);
+        assert_eq!(of(""), [tcp, shared]);
+        assert_eq!(of("^cma"), [tcp, shared]);
+        assert_eq!(of("^tcp"), [shared]);
+        assert_eq!(with("tcp", 17), [tcp]);
+        assert_eq!(with("tcp", 16), [r#""RX_SEG_SIZE" "524288""#]);
     }
 }

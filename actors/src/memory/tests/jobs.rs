@@ -226,6 +226,23 @@ fn a_page_of_a_pool_with_pages_first_is_one_range() {
 }
 
 #[test]
+fn a_source_is_searched_from_where_its_last_page_was_found() {
+    let e = ends();
+    let read = source(&e.from);
+    let ticket = ticket(&read, &e.backs);
+    for (place, page) in [1, 2, 5].into_iter().enumerate() {
+        assert_eq!(ticket.with_source(at(1, page), 16, <[u8]>::len), Ok(16));
+        assert_eq!(ticket.source_cursor.get(), place);
+    }
+    let not_lent = Err(CopyError::NotLent {
+        end: End::Source,
+        page: 3,
+    });
+    assert_eq!(ticket.with_source(at(1, 3), 16, <[u8]>::len), not_lent);
+    assert_eq!(ticket.with_source(at(0, 1), 16, <[u8]>::len), Ok(16));
+}
+
+#[test]
 fn one_pool_can_be_both_ends_and_two_pools_can_not_overlap() {
     let e = ends();
     let read = source(&e.from);
