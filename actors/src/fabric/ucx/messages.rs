@@ -111,8 +111,8 @@ impl Inlet {
     }
 
     /// A message came. Called from within UCX.
-    pub(super) fn came(&self, header: &[u8], payload: &[u8]) {
-        let Some(header) = header.first_chunk::<HEADER>() else {
+    pub(super) fn came(&self, bytes: &[u8]) {
+        let Some((header, payload)) = bytes.split_first_chunk::<HEADER>() else {
             return self.break_off("a message without a header");
         };
         match Header::decode(header) {
@@ -413,7 +413,7 @@ impl Messages {
 
     fn send(&mut self, worker: &Worker, endpoint: usize, bytes: Vec<u8>) {
         // What went wrong is in the flight, which `failed` looks at.
-        self.flights.push(worker.send(endpoint, bytes, HEADER));
+        self.flights.push(worker.send(endpoint, bytes));
     }
 
     fn post_part(

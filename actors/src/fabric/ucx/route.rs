@@ -32,7 +32,7 @@ use super::options::UcxOptions;
 use super::puts::Puts;
 use super::worker::{Flight, Worker};
 use crate::copy::schedule::Class;
-use crate::fabric::tcp::frame::{HEADER, Header};
+use crate::fabric::tcp::frame::Header;
 use crate::ids::LifeId;
 use crate::memory::FarPath;
 use crate::peer::hello::{UcxMode, UcxOffer};
@@ -417,7 +417,7 @@ impl Route {
     #[cfg(test)]
     pub(super) fn send_raw(&self, bytes: Vec<u8>) {
         if let Some(worker) = &self.worker {
-            worker.send(0, bytes, HEADER);
+            worker.send(0, bytes);
         }
     }
 
@@ -493,13 +493,9 @@ fn put_probe(worker: &mut Worker, theirs: &UcxOffer) -> Result<Rc<Flight>, UcxEr
 /// Endpoints at the peer's worker, and a word to it through each.
 fn say_alive(worker: &mut Worker, theirs: &UcxOffer) -> Result<Rc<Flight>, UcxError> {
     endpoints(worker, theirs)?;
-    let mut last = worker.send(
-        endpoint_of(Class::Interactive),
-        Header::alive().to_vec(),
-        HEADER,
-    );
+    let mut last = worker.send(endpoint_of(Class::Interactive), Header::alive().to_vec());
     if endpoint_of(Class::Bulk) != endpoint_of(Class::Interactive) {
-        last = worker.send(endpoint_of(Class::Bulk), Header::alive().to_vec(), HEADER);
+        last = worker.send(endpoint_of(Class::Bulk), Header::alive().to_vec());
     }
     Ok(last)
 }

@@ -34,6 +34,12 @@ pub(super) fn settings_of(names: &str, version: Version) -> Vec<Setting> {
         // Digits have no zero byte.
         let bytes = CString::new(TCP_SEGMENT.to_string()).ok();
         settings.extend(bytes.map(|bytes| (name, bytes)));
+        if (version.major, version.minor) < (1, 14) {
+            // What a worker that sends without copying takes for its headers 1.13 never gives back: half a
+            // megabyte, or two with huge pages, which are left out here.
+            let methods = c"md:sysv,md:posix,md:*,mmap,heap".to_owned();
+            settings.push((c"ALLOC_PRIO", methods));
+        }
     }
     if has(&["posix", "sysv", "xpmem", "mm", "sm", "shm"]) {
         // Without it there are no errors from peers on this host, and so no endpoints.
@@ -155,6 +161,10 @@ mod tests {
         assert_eq!(of("^cma"), [tcp, shared]);
         assert_eq!(of("^tcp"), [shared]);
         assert_eq!(with("tcp", 17), [tcp]);
-        assert_eq!(with("tcp", 16), [r#""RX_SEG_SIZE" "524288""#]);
+        let before = r#""RX_SEG_SIZE" "524288""#;
+        assert_eq!(with("tcp", 16), [before]);
+        let small = r#""ALLOC_PRIO" "md:sysv,md:posix,md:*,mmap,heap""#;
+        assert_eq!(with("tcp", 13), [before, small]);
+        assert_eq!(with("tcp", 14), [before]);
     }
 }

@@ -34,7 +34,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 use std::rc::Rc;
 
 /// See the module.
@@ -333,9 +333,9 @@ impl Worker {
         unsafe { self.put(endpoint, (NonNull::from(&WORD).cast(), 8), to, flight) }
     }
 
-    /// Sends bytes, of which the first ones are a header, in one message. The flight is over when UCX has
-    /// sent them, or cannot, which is then in it.
-    pub(super) fn send(&self, endpoint: usize, bytes: Vec<u8>, header: usize) -> Rc<Flight> {
+    /// Sends bytes in one message. The flight is over when UCX has sent them, or cannot, which is then in it.
+    /// Nothing of them is UCX's own header of a message, which it would copy.
+    pub(super) fn send(&self, endpoint: usize, bytes: Vec<u8>) -> Rc<Flight> {
         let flight = self.flight_with(bytes);
         let raw = self.endpoints.get(endpoint).map_or(null_mut(), |e| e.raw);
         flight.last.set(true);
@@ -348,23 +348,14 @@ impl Worker {
         // In one go: its receiver has no second place for it.
         param.flags = UCP_AM_SEND_FLAG_EAGER;
         param.memory_type = UCS_MEMORY_TYPE_HOST;
-        let (head, length, body, count) = {
+        let (body, count) = {
             let bytes = flight.bytes.borrow();
-            let (head, body) = bytes.split_at(header.min(bytes.len()));
-            (head.as_ptr(), head.len(), body.as_ptr(), body.len())
+            (bytes.as_ptr(), bytes.len())
         };
-        // SAFETY: an open endpoint; header and payload are in the flight, which the worker keeps, and leaves
-        // alone, until its callback was called.
+        // SAFETY: an open endpoint; the bytes are in the flight, which the worker keeps, and leaves alone, until
+        // its callback was called.
         let send = unsafe {
-            (self.call().ucp_am_send_nbx)(
-                raw,
-                MESSAGE,
-                head.cast(),
-                length,
-                body.cast(),
-                count,
-                &param,
-            )
+            (self.call().ucp_am_send_nbx)(raw, MESSAGE, null(), 0, body.cast(), count, &param)
         };
         if let Err(error) = flight.posted(self.library(), "ucp_am_send_nbx", send) {
             tracing::debug!(%error, "a message was refused");
@@ -556,8 +547,8 @@ extern "C" fn over(request: *mut c_void, status: ucs_status_t, flight: *mut c_vo
 /// A message came.
 extern "C" fn came(
     inlet: *mut c_void,
-    header: *const c_void,
-    header_length: usize,
+    _: *const c_void,
+    header: usize,
     data: *mut c_void,
     length: usize,
     param: *const ucp_am_recv_param_t,
@@ -574,7 +565,8 @@ extern "C" fn came(
         false => unsafe { std::slice::from_raw_parts(at.cast::<u8>(), length) },
     };
     let handled = catch_unwind(AssertUnwindSafe(|| match here {
-        true => inlet.came(bytes(header, header_length), bytes(data, length)),
+        true if header == 0 => inlet.came(bytes(data, length)),
+        true => inlet.break_off("a message with a header of UCX's own"),
         // Its bytes are still with the sender, where this side does not fetch any.
         false => inlet.break_off("a message whose bytes did not come with it"),
     }));
