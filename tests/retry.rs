@@ -224,3 +224,44 @@ async fn a_chunk_that_cannot_be_used_ends_all_tries_by_what_is_wrong_with_it() {
     duo.prefill.quiet().await;
     duo.decode.quiet().await;
 }
+
+#[tokio::test]
+async fn whoever_stops_waiting_for_an_outcome_and_waits_again_loses_no_try() {
+    let duo = Duo::new().await;
+    let pool = duo.decode.pool.clone();
+    let mut asked = 0;
+    let (mut send, mut receive) = pair(&duo, 1, |_: &ReceiveRoom| {
+        asked += 1;
+        let leases = vec![pool.lease_write(&[8, 9, 10, 11]).unwrap()];
+        Some(Pages { leases, aux: None })
+    })
+    .await;
+    within(send.push(chunk(&duo, 0))).await.unwrap();
+    within(send.push(chunk(&duo, 2))).await.unwrap();
+    duo.decode.node.disconnect(&duo.peer).await;
+    connected(&duo).await;
+    send.finish(4 * TOKENS, None);
+    // Each future is looked at once, and dropped wherever it is.
+    let (mut sent, mut received) = (None, None);
+    let begun = std::time::Instant::now();
+    while sent.is_none() || received.is_none() {
+        assert!(begun.elapsed() < PATIENCE, "{sent:?} {received:?}");
+        if sent.is_none() {
+            sent = tokio::time::timeout(Duration::ZERO, send.outcome())
+                .await
+                .ok();
+        }
+        if received.is_none() {
+            received = tokio::time::timeout(Duration::ZERO, receive.outcome())
+                .await
+                .ok();
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((sent, received), (Some(Outcome::Done), Some(Outcome::Done)));
+    assert_eq!((send.rooms().len(), receive.rooms().len()), (2, 2));
+    drop((receive, within(send.released()).await));
+    assert_eq!(asked, 1, "pages are asked for once a try");
+    duo.prefill.quiet().await;
+    duo.decode.quiet().await;
+}

@@ -263,8 +263,8 @@ async fn a_storm_of_connects_from_many_nodes_to_many_comes_up_and_every_pair_mov
     // A session has about ten descriptors on each side over tcp, and eight over shared memory, where it has
     // megabytes, too.
     for (ucx, count) in [
-        ("tcp;messages;10000", 32),
-        ("posix,sysv;messages;10000", 12),
+        ("tcp;messages;30000", 32),
+        ("posix,sysv;messages;30000", 12),
     ] {
         let needed = 11 * count * count + 1000;
         let most = most_fds();
@@ -297,9 +297,36 @@ async fn come_and_go(ucx: &str, times: u64) -> Series {
     series
 }
 
+#[tokio::test]
+async fn a_node_that_has_shut_down_has_no_thread_of_ucx_any_more() {
+    let test = "a_node_that_has_shut_down_has_no_thread_of_ucx_any_more";
+    if !is_here(test).await {
+        return;
+    }
+    let _alone = ALONE.lock().await;
+    let threads = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names =
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "kvroom-ucx").count()
+    };
+    let before = threads();
+    for ucx in ["tcp;messages;30000", "posix,sysv;messages;30000"] {
+        let duo = Duo::with(setup(ucx, 2)).await;
+        duo.moves(1, 0, &[0, 1], &[2, 3]).await;
+        assert_eq!(threads(), before + 2);
+        let report = within(duo.decode.node.shutdown()).await;
+        assert!(report.drained);
+        // It calls UCX no more, and is about to end; the node itself is still held.
+        until("the thread's end", || threads() == before + 1).await;
+        within(duo.prefill.node.shutdown()).await;
+        until("the other thread's end", || threads() == before).await;
+    }
+}
+
 /// Of the UCX that is used here.
 async fn version() -> (u32, u32, u32) {
-    let side = sides("asked", 1, &setup("tcp;messages;10000", 1)).await;
+    let side = sides("asked", 1, &setup("tcp;messages;30000", 1)).await;
     side[0].node.ucx().unwrap().unwrap().version
 }
 
@@ -315,7 +342,7 @@ async fn peers_that_come_and_go_hundreds_of_times_leave_nothing_but_the_workers_
     }
     let _alone = ALONE.lock().await;
     let version = version().await;
-    for ucx in ["tcp;messages;10000", "posix,sysv;messages;10000"] {
+    for ucx in ["tcp;messages;30000", "posix,sysv;messages;10000"] {
         let series = come_and_go(ucx, TIMES).await;
         println!("{ucx}: {series:?}");
         // The first third warms up: allocators, and what UCX keeps. What leaks would grow with every session.
@@ -334,7 +361,7 @@ async fn peers_that_come_and_go_hundreds_of_times_leave_nothing_but_the_workers_
         );
     }
     // Each session leaves two workers here, one of each side, with their descriptors; `ucx.retired` bounds them.
-    let ucx = "posix,sysv;puts;10000";
+    let ucx = "posix,sysv;puts;30000";
     let series = come_and_go(ucx, TIMES / 2).await;
     println!("{ucx}: {series:?}");
     let (first, last) = (series[0], series[series.len() - 1]);

@@ -266,7 +266,7 @@ async fn a_receiver_that_stands_still_for_longer_than_a_flush_ends_the_session_a
     let chunk = push(&room, 0..4 * TOKENS, prefill.stamped(&[0, 1, 2, 3], 1, 0)).await;
     // Its session is alive for as far as anybody can tell by it: the flush is what is late.
     let outcome = within(room.outcome()).await;
-    assert!(outcome.to_string().contains("UCX"), "{outcome}");
+    assert!(outcome.to_string().contains("ucx.flush"), "{outcome}");
     assert!(within(chunk.released()).await.is_some());
     decode.go_on();
     decode.hears("@aborted r 1 0").await;
@@ -321,7 +321,7 @@ async fn a_room_whose_path_failed_is_tried_again_on_other_pages_over_sockets() {
     within(room.push(chunk)).await.unwrap();
     room.finish(4 * TOKENS, None);
     let failed = within(room.rooms()[0].outcome()).await;
-    assert!(failed.to_string().contains("UCX"), "{failed}");
+    assert!(failed.to_string().contains("ucx.flush"), "{failed}");
     decode.go_on();
     assert_eq!(within(room.outcome()).await, Outcome::Done);
     assert_eq!(room.rooms().len(), 2);
@@ -333,6 +333,28 @@ async fn a_room_whose_path_failed_is_tried_again_on_other_pages_over_sockets() {
     drop(within(room.released()).await);
     decode.ask("free", "@free").await;
     prefill.quiet().await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_ended_on_purpose_is_no_failure_of_its_path() {
+    if !is_here("a_session_that_is_ended_on_purpose_is_no_failure_of_its_path").await {
+        return;
+    }
+    let setup = ucx_of("tcp;preferred;10000");
+    let (prefill, decode) = (here("p", setup.clone()).await, here("d", setup).await);
+    for i in 0..12 {
+        let peer = within(decode.node.connect(&prefill.address)).await.unwrap();
+        assert_eq!(peer.fabric(), Some(Fabric::Ucx), "session {i}");
+        // By either side.
+        match i % 2 {
+            0 => within(decode.node.disconnect(&peer)).await,
+            _ => {
+                let peer = prefill.node.peer("d").await.unwrap();
+                within(prefill.node.disconnect(&peer)).await;
+            }
+        }
+        until("it is over", || peer.is_up().is_err()).await;
+    }
 }
 
 #[tokio::test]

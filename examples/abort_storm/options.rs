@@ -199,7 +199,9 @@ impl Options {
             }
         }
         if self.processes == 2 && self.fabric == FabricKind::Local {
-            return Some("the local fabric joins nodes of one process; use --fabric tcp or shm");
+            return Some(
+                "the local fabric joins nodes of one process; use --fabric tcp, shm or ucx",
+            );
         }
         if self.storm.strikes() && self.processes == 1 {
             return Some(

@@ -577,9 +577,14 @@ impl ReceiveBuilder {
 }
 
 impl Launched<ReceiveRoom> {
-    pub(super) async fn wait(self) -> Result<ReceiveRoom, StartError> {
-        match self.answer.await {
-            Ok(Ok(())) => Ok(self.room),
+    pub(super) async fn wait(mut self) -> Result<ReceiveRoom, StartError> {
+        self.answered().await.map(|()| self.room)
+    }
+
+    /// What its shard says; asked once. May be dropped and called again before.
+    pub(super) async fn answered(&mut self) -> Result<(), StartError> {
+        match (&mut self.answer).await {
+            Ok(Ok(())) => Ok(()),
             Ok(Err(refusal)) => Err(refused(*refusal)),
             Err(_) => Err(with_leases(StartErrorKind::NodeStopped, Vec::new())),
         }

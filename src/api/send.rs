@@ -260,6 +260,7 @@ async fn acquire(
 }
 
 /// A room that its shard has not answered for yet.
+#[derive(Debug)]
 pub(super) struct Launched<R> {
     pub(super) room: R,
     pub(super) answer:
@@ -267,9 +268,14 @@ pub(super) struct Launched<R> {
 }
 
 impl Launched<SendRoom> {
-    pub(super) async fn wait(self) -> Result<SendRoom, StartError> {
-        match self.answer.await {
-            Ok(Ok(())) => Ok(self.room),
+    pub(super) async fn wait(mut self) -> Result<SendRoom, StartError> {
+        self.answered().await.map(|()| self.room)
+    }
+
+    /// What its shard says; asked once. May be dropped and called again before.
+    pub(super) async fn answered(&mut self) -> Result<(), StartError> {
+        match (&mut self.answer).await {
+            Ok(Ok(())) => Ok(()),
             Ok(Err(refusal)) => Err(super::receive::refused(*refusal)),
             Err(_) => Err(plain(StartErrorKind::NodeStopped)),
         }

@@ -876,6 +876,14 @@ impl Threads {
             let _ = joined_tx.send(());
         });
         let _ = tokio::time::timeout(GRACE, joined).await;
+        if let Some(Ok(ucx)) = &node.ucx
+            && tokio::time::timeout(GRACE, ucx.quit()).await.is_err()
+        {
+            tracing::debug!(
+                node = node.name,
+                "the thread of UCX is still at work at the end of the node"
+            );
+        }
         StopReport { drained, leaked }
     }
 }

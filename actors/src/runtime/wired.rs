@@ -4,7 +4,7 @@
 //!   capability UCX on both sides ─▶ each offer has: version, a worker for this session alone, a word to write,
 //!                                   remote keys of its pools
 //!   offers ─▶ use_ucx ─▶ connect, write the other's word, flush ─▶ Wired ─▶          ◀─ Wired
-//!                └ no, or versions that do not mix                    └ one says why not: sockets, or refused
+//!                └ no, or versions that do not mix                    └ one says why not: the next route, or refused
 //! ```
 //!
 //! Rules: nothing of it is said before the peer has proven itself. A library that only seems to
@@ -76,7 +76,7 @@ pub(crate) async fn offer(
             node = node.name,
             peer = theirs.node,
             ?failed,
-            "UCX is not offered to a peer: its path failed a while ago (after_failure); sockets are used"
+            "UCX is not offered to a peer: its path failed a while ago (after_failure); the next route is taken"
         );
         return None;
     }
@@ -86,7 +86,7 @@ pub(crate) async fn offer(
             node = node.name,
             peer,
             pool,
-            "UCX is not offered to a peer: a pool is on a device, which it is not let reach; sockets are used"
+            "UCX is not offered to a peer: a pool is on a device, which it is not let reach; the next route is taken"
         );
         return None;
     }
@@ -196,7 +196,7 @@ impl Tried {
             node,
             peer,
             why,
-            "UCX is there at both ends and does not work; sockets are used"
+            "UCX is there at both ends and does not work; the next route is taken"
         );
         Ok(None)
     }

@@ -3,6 +3,7 @@
 use super::super::block::block_on;
 use super::super::error::StartError;
 use super::super::receive::{ReceiveBuilder, ReceiveRoom};
+use super::super::send::Launched;
 use super::policy::{Next, Retry, Tries};
 use kvroom_actors::memory::WriteLease;
 use kvroom_actors::room::Outcome;
@@ -28,6 +29,8 @@ pub struct RetriedReceive<F> {
     /// Oldest first; there is one at least.
     rooms: Vec<ReceiveRoom>,
     pages: F,
+    /// A new try that its shard has not answered for yet.
+    starting: Option<Launched<ReceiveRoom>>,
     /// The caller wants no more tries.
     over: bool,
 }
@@ -74,6 +77,7 @@ impl ReceiveBuilder {
             like,
             rooms: vec![room],
             pages,
+            starting: None,
             over: false,
         })
     }
@@ -108,6 +112,7 @@ impl<F> RetriedReceive<F> {
     /// Ends the present try, and there is no other one.
     pub fn abort(&mut self, reason: impl Into<String>) {
         self.over = true;
+        self.starting = None;
         if let Some(room) = self.rooms.last() {
             room.abort(reason);
         }
@@ -150,13 +155,24 @@ impl<F: FnMut(&ReceiveRoom) -> Option<Pages>> RetriedReceive<F> {
         block_on(self.outcome())
     }
 
+    /// Starts the next try. What it is at is kept, so that whoever drops this waits for the same one the next time.
     async fn again(&mut self, next: Next) -> Result<Option<ReceiveRoom>, StartError> {
-        let Some(failed) = self.rooms.last() else {
-            return Ok(None);
-        };
-        let Some(pages) = (self.pages)(failed) else {
-            return Ok(None);
-        };
+        if self.starting.is_none() {
+            let Some(builder) = self.builder(next) else {
+                return Ok(None);
+            };
+            self.starting = Some(builder.launch(None).await?);
+        }
+        if let Some(starting) = &mut self.starting {
+            let answer = starting.answered().await;
+            let room = self.starting.take().map(|starting| starting.room);
+            return answer.map(|()| room);
+        }
+        Ok(None)
+    }
+
+    fn builder(&mut self, next: Next) -> Option<ReceiveBuilder> {
+        let pages = (self.pages)(self.rooms.last()?)?;
         let mut builder = self.like.without_pages().attempt(next.attempt);
         builder = builder.retry_of(next.retry_of);
         if let Some(left) = next.deadline {
@@ -168,6 +184,6 @@ impl<F: FnMut(&ReceiveRoom) -> Option<Pages>> RetriedReceive<F> {
         if let Some(aux) = pages.aux {
             builder = builder.aux(aux);
         }
-        builder.start().await.map(Some)
+        Some(builder)
     }
 }

@@ -2,8 +2,8 @@
 
 use super::super::block::block_on;
 use super::super::chunk::Chunk;
-use super::super::error::{Ended, StartError};
-use super::super::send::{SendBuilder, SendRoom};
+use super::super::error::{Ended, FinishProblem, StartError, StartErrorKind};
+use super::super::send::{Launched, SendBuilder, SendRoom};
 use super::policy::{Next, Retry, Tries};
 use kvroom_actors::memory::ReadLease;
 use kvroom_actors::reason::{Code, Reason};
@@ -25,6 +25,8 @@ pub struct RetriedSend {
     /// How many of these the present try has.
     pushed: usize,
     finish: Option<Finish>,
+    /// A new try that its shard has not answered for yet.
+    starting: Option<Launched<SendRoom>>,
     /// The caller wants no more tries.
     over: bool,
 }
@@ -44,7 +46,8 @@ impl SendBuilder {
     ///
     /// The receivers have to be started by
     /// [`ReceiveBuilder::start_retried`](crate::ReceiveBuilder::start_retried). A receiver that was done, and
-    /// whose word of it was lost with the path, begins no new try: then the last one here ends at the deadline.
+    /// whose word of it was lost with the path, begins no new try, nor does one that has no other pages: then
+    /// the last try here ends at the deadline.
     ///
     /// # Errors
     /// As [`SendBuilder::start`].
@@ -66,6 +69,7 @@ impl SendBuilder {
             kept: Vec::new(),
             pushed: 0,
             finish: None,
+            starting: None,
             over: false,
         })
     }
@@ -111,8 +115,8 @@ impl RetriedSend {
         block_on(self.push(chunk))
     }
 
-    /// Says that no chunk follows, as [`SendRoom::finish`]; what it says again does not count. What is wrong with
-    /// it shows in the outcome.
+    /// Says that no chunk follows, as [`SendRoom::finish`]; what it says again does not count. It goes out while
+    /// [`RetriedSend::outcome`] is waited for, and what is wrong with it shows there.
     pub fn finish(&mut self, total_tokens: u64, aux: Option<ReadLease>) {
         if self.finish.is_none() {
             let (total, said) = (total_tokens, false);
@@ -141,6 +145,7 @@ impl RetriedSend {
     /// Ends the present try, and there is no other one.
     pub fn abort(&mut self, reason: impl Into<String>) {
         self.over = true;
+        self.starting = None;
         self.room().abort(reason);
     }
 
@@ -188,7 +193,12 @@ impl RetriedSend {
             .transpose()
             .map_err(|why| self.unusable(why.to_string()))?;
         if let Err(error) = self.room().finish(*total, aux) {
-            return Err(self.unusable(error.why.to_string()));
+            return Err(match error.why {
+                FinishProblem::Ended(ended) => ended,
+                why @ (FinishProblem::Twice(_) | FinishProblem::BadAux(_)) => {
+                    self.unusable(why.to_string())
+                }
+            });
         }
         if let Some(finish) = &mut self.finish {
             finish.said = true;
@@ -219,13 +229,25 @@ impl RetriedSend {
         else {
             return false;
         };
-        let mut builder = self.like.clone().attempt(attempt).retry_of(retry_of);
-        if let Some(left) = deadline {
-            builder = builder.deadline(left);
+        if self.starting.is_none() {
+            let mut builder = self.like.clone().attempt(attempt).retry_of(retry_of);
+            if let Some(left) = deadline {
+                builder = builder.deadline(left);
+            }
+            match builder.launch(None).await {
+                Ok(starting) => self.starting = Some(starting),
+                Err(error) => return self.is_not_tried(attempt, &error),
+            }
         }
-        match builder.start().await {
-            Ok(room) => {
-                self.rooms.push(room);
+        // Kept until the shard has answered: whoever drops this waits for the same try the next time.
+        let answer = match &mut self.starting {
+            Some(starting) => starting.answered().await,
+            None => return false,
+        };
+        let starting = self.starting.take();
+        match answer {
+            Ok(()) => {
+                self.rooms.extend(starting.map(|starting| starting.room));
                 self.tries.again += 1;
                 self.pushed = 0;
                 if let Some(finish) = &mut self.finish {
@@ -233,11 +255,13 @@ impl RetriedSend {
                 }
                 true
             }
-            Err(error) => {
-                let room = self.like.key().id;
-                tracing::warn!(%room, attempt, %error, "a room is not tried again");
-                false
-            }
+            Err(error) => self.is_not_tried(attempt, &error.kind),
         }
+    }
+
+    fn is_not_tried(&self, attempt: u32, error: &StartErrorKind) -> bool {
+        let room = self.like.key().id;
+        tracing::warn!(%room, attempt, %error, "a room is not tried again");
+        false
     }
 }

@@ -13,7 +13,7 @@ pub(crate) enum UcxWhen {
     Off,
     /// With peers that it reaches by RDMA
     Rdma,
-    /// With every peer that has it, whatever it has, and by sockets where it does not work
+    /// With every peer that has it, whatever it has, and by the next route where it does not work
     Prefer,
     /// With every peer that has it, whatever it has, or not at all
     Always,
@@ -56,7 +56,7 @@ pub(crate) struct NetArgs {
     /// UCX's library; what the system finds as libucp.so.0 if not given
     #[arg(long, value_name = "FILE", env = "KVROOM_UCX_LIBRARY")]
     pub(crate) ucx_library: Option<PathBuf>,
-    /// Transports that UCX may use, as UCX_TLS names them; all if not given
+    /// Transports that UCX may use, as UCX_TLS names them; if not given those of RDMA, or all but those by which a peer writes alone
     #[arg(long, value_name = "LIST")]
     pub(crate) ucx_transports: Option<String>,
 }

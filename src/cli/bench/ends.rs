@@ -38,7 +38,7 @@ impl Checked {
             (Fabric::Local, None) if ends.processes == 1 => Link::Local,
             (Fabric::Local, None) => {
                 return usage(
-                    "--fabric local is between nodes of one process; use --fabric tcp or shm",
+                    "--fabric local is between nodes of one process; use --fabric tcp, shm or ucx",
                 );
             }
             (Fabric::Local, Some(_)) => {

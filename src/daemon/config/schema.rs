@@ -324,8 +324,9 @@ tables! {
     /// there is. Peers need the same minor version of it.
     UcxSettings {
         /// When it is used: "off" is never, and it is not looked for; "rdma" is with peers that it reaches by
-        /// RDMA; "prefer" is with every peer that has it, by whatever it has, and by sockets where it does not
-        /// work; "always" is the same without the sockets, and without UCX the daemon does not start. A peer
+        /// RDMA, or that ask for it; "prefer" asks every peer that has it, by whatever it has, and takes the next
+        /// route where it does not work; "always" is the same without a next route, and without UCX the daemon
+        /// does not start. Who asks for it gets it in place of shared memory, too. A peer
         /// that writes by itself without RDMA is trusted with the whole process.
         when: WhenUcx = WhenUcx::Off;
         /// When senders write into the receiver's memory by themselves: "rdma" where both sides could use RDMA,
@@ -333,7 +334,8 @@ tables! {
         one_sided: WhenOneSided = WhenOneSided::Rdma;
         /// The file of the library. libucp.so.0 where the system finds it, if not said.
         library: Option<PathBuf> = None, such as "/opt/ucx/lib/libucp.so.0";
-        /// Transports that it may use, as UCX_TLS names them. All, if not said.
+        /// Transports that it may use, as UCX_TLS names them. If not said those of RDMA where there are any, and
+        /// else all but those by which a peer writes alone.
         transports: Option<String> = None, such as "rc,sm";
         /// Network devices that it may use, as UCX_NET_DEVICES names them. All, if not said.
         devices: Option<String> = None, such as "mlx5_0:1";

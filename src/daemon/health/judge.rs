@@ -290,7 +290,7 @@ fn judge_ucx(ucx: &UcxSeen) -> Finding {
                 (true, _) => "with RDMA",
                 (false, false) => "without RDMA",
                 (false, true) => {
-                    "without RDMA: it is not used (ucx.when = \"rdma\"; see `ucx_info -d`, ucx.transports and ucx.devices)"
+                    "without RDMA: it is used only with peers that ask for it (ucx.when = \"rdma\"; see `ucx_info -d`, ucx.transports and ucx.devices)"
                 }
             };
             format!("UCX {version}{tested}, {there}")
@@ -460,7 +460,7 @@ mod tests {
         assert_eq!(seen(false, facts(20, false)), "UCX 1.20.1, without RDMA");
         let not_used = seen(true, facts(20, false));
         assert!(
-            not_used.contains("without RDMA: it is not used (ucx.when"),
+            not_used.contains("without RDMA: it is used only with peers that ask for it (ucx.when"),
             "{not_used}"
         );
         let new = seen(false, facts(99, true));

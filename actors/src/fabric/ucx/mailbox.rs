@@ -21,6 +21,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::oneshot::Sender;
+use tokio::sync::watch;
 
 /// Names an end of this process.
 pub(super) type EndNo = u64;
@@ -62,6 +63,8 @@ pub(super) enum Command {
     Register(Pool, Reply<FarKey>),
     Connect(EndNo, Box<UcxOffer>, UcxMode, Reply<()>),
     Post(EndNo, Box<UcxJob>),
+    /// A session begins over it, and is to be told if it is over.
+    Began(EndNo, Arc<OnceLock<Border>>),
     Cancel(EndNo, LifeId),
     Close(EndNo),
     /// Whether it is there.
@@ -79,6 +82,8 @@ pub(super) struct Mailbox {
     inner: Mutex<Inner>,
     bell: Bell,
     beat: Arc<Beat>,
+    /// Whether the thread calls UCX no more.
+    ended: watch::Sender<bool>,
 }
 
 struct Inner {
@@ -118,6 +123,7 @@ impl Mailbox {
             }),
             bell: Bell::new()?,
             beat: Arc::clone(beat),
+            ended: watch::Sender::new(false),
         })
     }
 
@@ -139,7 +145,11 @@ impl Mailbox {
         }
         let begins = !matches!(
             command,
-            Command::Cancel(..) | Command::Close(_) | Command::Ask | Command::Quit
+            Command::Began(..)
+                | Command::Cancel(..)
+                | Command::Close(_)
+                | Command::Ask
+                | Command::Quit
         );
         if begins && inner.commands.len() >= MOST_COMMANDS {
             let why = UcxError::Limit {
@@ -157,6 +167,12 @@ impl Mailbox {
             self.bell.ring();
         }
         Ok(())
+    }
+
+    /// Waits until the thread calls UCX no more.
+    pub(super) async fn wait_ended(&self) {
+        // The sender is here.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
     /// All that has come.
@@ -191,5 +207,6 @@ impl Mailbox {
         drop(inner);
         drop(waiting);
         self.beat.gone();
+        self.ended.send_replace(true);
     }
 }

@@ -157,6 +157,14 @@ impl Ucx {
         let _ = self.0.mailbox.put(Command::Ask);
     }
 
+    /// Ends the thread, and waits until it calls UCX no more: when the process exits, the library takes itself apart,
+    /// and must not be at work then. Ends when all routes have.
+    pub(crate) async fn quit(&self) {
+        // One that has ended needs no word.
+        let _ = self.0.mailbox.put(Command::Quit);
+        self.0.mailbox.wait_ended().await;
+    }
+
     /// A worker for one session.
     pub(crate) async fn end(&self) -> Result<UcxEnd, UcxError> {
         let born: Born = self.ask(Command::End).await?;
@@ -293,6 +301,12 @@ impl UcxRoute {
         over: TellOver,
     ) {
         self.guard(peer, &node.gates, &node.stats, meter, over);
+        // It may have ended since it was connected, when there was nobody to tell.
+        let border = Arc::clone(&self.border);
+        let began = self.handle.put(|number| Command::Began(number, border));
+        if let (Err(NotTaken { why, .. }), Some(border)) = (began, self.border.get()) {
+            (border.over)(&why.to_string());
+        }
     }
 
     /// What comes from the peer goes through these gates. The first call counts.

@@ -9,9 +9,10 @@ pub enum UcxUse {
     /// Never; UCX is not even looked for.
     #[default]
     Off,
-    /// With peers that it reaches by RDMA, if both sides can.
+    /// With peers that it reaches by RDMA, if both sides can, and with those that ask for it ([`UcxUse::Prefer`],
+    /// [`UcxUse::Always`]).
     Rdma,
-    /// With every peer that has it, whatever it has, and by sockets where it does not work or did not lately:
+    /// With every peer that has it, whatever it has, and by the next route where it does not work or did not lately:
     /// the trust is that of [`UcxUse::Always`].
     Prefer,
     /// With every peer that has it, whatever it has: over its `tcp` and on one host, too, where its remote
@@ -41,7 +42,8 @@ pub struct UcxOptions {
     pub one_sided: OneSided,
     /// The library; `libucp.so.0` where the system finds it, if none is said.
     pub library: Option<PathBuf>,
-    /// Which of its transports it may use, as `UCX_TLS` names them; all, if none is said.
+    /// Which of its transports it may use, as `UCX_TLS` names them. If none is said: those of RDMA where there are
+    /// any, and else all but those by which a peer writes this process's memory alone.
     pub transports: Option<String>,
     /// Which network devices, as `UCX_NET_DEVICES` names them; all, if none is said.
     pub devices: Option<String>,

@@ -299,14 +299,16 @@ impl Route {
                         Way::Messages(messages) => messages.step(worker, now, posts),
                     };
                 }
+                let messages = matches!(self.way, Way::Messages(_));
                 let idle = match &self.way {
                     Way::Puts(puts) => puts.is_idle(),
-                    Way::Messages(messages) => messages.is_idle(),
+                    // The last words to a peer that is there go out in a moment.
+                    Way::Messages(messages) => messages.is_idle() && worker.is_quiet(),
                 };
                 match (&self.stage, failed) {
                     (_, Some(why)) => Some(why),
                     (Stage::Ending { until }, None) if idle || now >= *until => {
-                        if matches!(self.way, Way::Messages(_)) && worker.is_quiet() {
+                        if messages && idle {
                             // Nothing is under way, and nothing is to be proven: so no endpoint is closed by force.
                             // Where both sides do that at once, UCX 1.13 has ended the process over `tcp`.
                             self.let_go("the session is over", true);
@@ -429,6 +431,10 @@ impl Route {
 
     pub(super) fn is_gone(&self) -> bool {
         matches!(self.stage, Stage::Gone)
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.stage, Stage::Up)
     }
 
     pub(super) fn is_retired(&self) -> bool {

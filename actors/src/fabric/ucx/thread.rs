@@ -280,7 +280,8 @@ impl Thread {
         self.quit && self.routes.values().all(Route::is_retired)
     }
 
-    /// Its descriptors go with it. Ends that are retired stay as they are: they must not be destroyed.
+    /// Its descriptors go with it, unless ends are retired: those stay as they are, for they must not be
+    /// destroyed, with the thread's epoll and the context.
     fn leave(self) {
         std::mem::forget(self.routes);
     }
@@ -320,6 +321,12 @@ impl Thread {
                 }
                 None => job.ticket.errored(OVER),
             },
+            Command::Began(number, border) => {
+                let up = self.routes.get(&number).is_some_and(Route::is_up);
+                if let (false, Some(border)) = (up, border.get()) {
+                    (border.over)(OVER);
+                }
+            }
             Command::Cancel(number, life) => self.at(number, |route| route.cancel(life)),
             Command::Close(number) => self.at(number, |route| route.close(now)),
             Command::Ask => self.mailbox.beat().answer(),

@@ -285,6 +285,9 @@ impl Handler<Attach> for PeerActor {
                     tracing::info!(node = self.node.name, peer = self.name, "session resumed");
                     self.is_now(PeerState::Up);
                     self.read(source, read, ctx);
+                    self.open_waiting();
+                    self.tell_says();
+                    self.wants_flush(ctx);
                     answer(Attached::Resumed, self)
                 }
                 Err(why) => {

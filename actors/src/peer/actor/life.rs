@@ -142,19 +142,31 @@ impl PeerActor {
         // gates are open and prove more than the receipt.
         self.floor = self.floor.max(link.session.mark());
         link.stop_tasks();
+        let path = match &link.route {
+            PeerRoute::Ucx(route) => Some(route.clone()),
+            PeerRoute::Local(_) | PeerRoute::Tcp(_) | PeerRoute::Shm(_) => None,
+        };
         let last = link.transport.take().map(|transport| {
             let limit = self.node.limits.frame_bytes;
             let (scribe, me) = (self.scribe.clone(), self.me);
-            say_last(transport, &mut link.session, word, limit, move |frame| {
+            let word = say_last(transport, &mut link.session, word, limit, move |frame| {
                 scribe.sent(me, frame);
-            })
+            });
+            let path = path.clone();
+            async move {
+                word.await;
+                // Behind the word: a peer that sees its path end before it has read that takes it for a failure.
+                if let Some(path) = path {
+                    path.close();
+                }
+            }
         });
+        if let (None, Some(path)) = (&last, path) {
+            path.close();
+        }
         if let PeerRoute::Tcp(route) = &link.route {
             let route = route.clone();
             actix::spawn(async move { route.close().await });
-        }
-        if let PeerRoute::Ucx(route) = &link.route {
-            route.close();
         }
         drop(link);
         self.waits_for_nothing(&reason);

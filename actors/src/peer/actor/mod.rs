@@ -67,6 +67,8 @@ pub(crate) struct OpenRequest {
     pub(crate) target: Target,
     /// It waits for a session, if there is none now.
     pub(crate) patient: bool,
+    /// How long it does, once it does.
+    pub(crate) until: Option<Instant>,
 }
 
 /// What shards want of a peer.
@@ -154,7 +156,7 @@ pub(crate) struct PeerActor {
     path_failed: Option<Instant>,
     next_waiting: u64,
     /// A clock runs for claims that wait for a session.
-    patient: bool,
+    waking: bool,
     flushing: bool,
     /// An acknowledgement is on its way.
     acknowledging: bool,
@@ -252,7 +254,7 @@ impl PeerActor {
             for_good: false,
             path_failed: None,
             next_waiting: 0,
-            patient: false,
+            waking: false,
             flushing: false,
             acknowledging: false,
             spare: Vec::new(),

@@ -11,32 +11,39 @@ use crate::runtime::later::later;
 use crate::supervisor::actor::SessionSays;
 use actix::{Context, Handler, Message};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
-/// Claims that wait for a session have waited long enough.
+/// Claims that wait for a session may have waited long enough.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Impatient {
-    /// What there was when they began to wait.
-    transports: u64,
-}
+struct Impatient;
 
 impl Handler<Impatient> for PeerActor {
     type Result = ();
 
-    fn handle(&mut self, Impatient { transports }: Impatient, ctx: &mut Context<Self>) {
-        self.patient = false;
-        if self.link.is_some() || self.waiting.is_empty() {
+    fn handle(&mut self, _: Impatient, ctx: &mut Context<Self>) {
+        self.waking = false;
+        if self.link.is_some() {
+            // Those that wait still do so for a credit.
             return;
-        }
-        if transports != self.transports {
-            // There was a session meanwhile, and those that wait now do so since.
-            return self.wait_patiently(ctx);
         }
         let (name, resume) = (&self.name, self.node.deadlines.resume);
         let text =
             format!("no new session with node {name:?} within {resume:?} (Deadlines::resume)");
-        self.waits_for_nothing(&Reason::new(Code::PeerLost, text));
+        let reason = Reason::new(Code::PeerLost, text);
+        let now = Instant::now();
+        let due = |request: &OpenRequest| request.until.is_some_and(|until| until <= now);
+        let late = self.waiting.iter().filter(|(_, request)| due(request));
+        let late: Vec<u64> = late.map(|(at, _)| *at).collect();
+        for at in late {
+            if let Some(request) = self.waiting.remove(&at) {
+                self.waiting_at.remove(&(request.life, request.leg));
+                self.waits_no_more();
+                self.not_opened(*request, reason.clone());
+            }
+        }
         self.tell_says();
+        self.wake_later(ctx);
     }
 }
 
@@ -71,8 +78,11 @@ impl PeerActor {
                     self.open_waiting();
                 }
                 None if request.patient && !self.for_good => {
+                    let mut request = request;
+                    // A duration that no clock can hold is for ever.
+                    request.until = Instant::now().checked_add(self.node.deadlines.resume);
                     self.waits(request);
-                    self.wait_patiently(ctx);
+                    self.wake_later(ctx);
                 }
                 None => {
                     let why = match &*self.watch.borrow() {
@@ -135,10 +145,12 @@ impl PeerActor {
     }
 
     /// Claims that wait for a session do not do so for ever.
-    fn wait_patiently(&mut self, ctx: &mut Context<Self>) {
-        if !std::mem::replace(&mut self.patient, true) {
-            let transports = self.transports;
-            later(ctx, Impatient { transports }, self.node.deadlines.resume);
+    fn wake_later(&mut self, ctx: &mut Context<Self>) {
+        let first = self.waiting.values().filter_map(|request| request.until);
+        if let (Some(until), false) = (first.min(), self.waking) {
+            self.waking = true;
+            let after = until.saturating_duration_since(Instant::now());
+            later(ctx, Impatient, after);
         }
     }
 
@@ -185,7 +197,7 @@ impl PeerActor {
             leg,
             mut claim,
             target,
-            patient: _,
+            ..
         } = request;
         let room = claim.tag.room.id;
         let number = self.node.new_claim();
@@ -310,7 +322,7 @@ impl PeerActor {
             leg,
             claim,
             target,
-            patient: _,
+            ..
         } = request;
         // The lease is whole again before anybody is told that it may go back.
         drop(target);

@@ -119,6 +119,7 @@ impl Shard {
             claim,
             target,
             patient,
+            until: None,
         };
         if !known {
             let lost = Reason::new(Code::PeerLost, "the peer is not connected");
