@@ -3,6 +3,7 @@
 use super::clock::Tick;
 use super::{PeerActor, PeerState};
 use crate::fabric::PeerRoute;
+use crate::fabric::ucx::UcxRoute;
 use crate::peer::hello::SessionId;
 use crate::peer::message::{Body, FrameRef};
 use crate::peer::session::Session;
@@ -143,7 +144,7 @@ impl PeerActor {
         self.floor = self.floor.max(link.session.mark());
         link.stop_tasks();
         let path = match &link.route {
-            PeerRoute::Ucx(route) => Some(route.clone()),
+            PeerRoute::Ucx(route) => Some(Behind(route.clone())),
             PeerRoute::Local(_) | PeerRoute::Tcp(_) | PeerRoute::Shm(_) => None,
         };
         let last = link.transport.take().map(|transport| {
@@ -152,18 +153,11 @@ impl PeerActor {
             let word = say_last(transport, &mut link.session, word, limit, move |frame| {
                 scribe.sent(me, frame);
             });
-            let path = path.clone();
             async move {
                 word.await;
-                // Behind the word: a peer that sees its path end before it has read that takes it for a failure.
-                if let Some(path) = path {
-                    path.close();
-                }
+                drop(path);
             }
         });
-        if let (None, Some(path)) = (&last, path) {
-            path.close();
-        }
         if let PeerRoute::Tcp(route) = &link.route {
             let route = route.clone();
             actix::spawn(async move { route.close().await });
@@ -185,6 +179,16 @@ impl PeerActor {
             self.clock.armed = true;
             later(ctx, Ticked, self.clock.tick);
         }
+    }
+}
+
+/// Takes a path down when it is dropped, which is behind the last word of its session, if one is said and waited
+/// for: a peer that sees its path end before it has read that takes it for a failure.
+struct Behind(UcxRoute);
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
