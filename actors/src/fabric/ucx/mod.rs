@@ -301,12 +301,6 @@ impl UcxRoute {
         over: TellOver,
     ) {
         self.guard(peer, &node.gates, &node.stats, meter, over);
-        // It may have ended since it was connected, when there was nobody to tell.
-        let border = Arc::clone(&self.border);
-        let began = self.handle.put(|number| Command::Began(number, border));
-        if let (Err(NotTaken { why, .. }), Some(border)) = (began, self.border.get()) {
-            (border.over)(&why.to_string());
-        }
     }
 
     /// What comes from the peer goes through these gates. The first call counts.
@@ -325,6 +319,12 @@ impl UcxRoute {
             stats: Arc::clone(stats),
             meter: Arc::clone(meter),
         });
+        // It may have ended since it was connected, when there was nobody to tell.
+        let border = Arc::clone(&self.border);
+        let began = self.handle.put(|number| Command::Began(number, border));
+        if let (Err(NotTaken { why, .. }), Some(border)) = (began, self.border.get()) {
+            (border.over)(&why.to_string());
+        }
     }
 
     /// What its gates hear of it.

@@ -421,6 +421,12 @@ impl Route {
         }
     }
 
+    /// Calls of UCX that have not ended.
+    #[cfg(test)]
+    pub(super) fn under_way(&self) -> usize {
+        self.worker.as_ref().map_or(0, Worker::under_way)
+    }
+
     /// Sends the peer what is no frame.
     #[cfg(test)]
     pub(super) fn send_raw(&self, bytes: Vec<u8>) {

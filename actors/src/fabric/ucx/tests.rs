@@ -64,14 +64,19 @@ fn start_with(options: &UcxOptions, beat: &Arc<Beat>) -> Option<Ucx> {
     match Ucx::start(options, beat) {
         Ok(ucx) => Some(ucx),
         Err(error) => {
-            let text = format!("SKIPPED: {error}\n");
-            let all = std::env::var_os("KVROOM_REQUIRE_ALL").is_some_and(|v| v == "1");
-            assert!(!all, "KVROOM_REQUIRE_ALL=1: {text}");
-            // Not by a macro: what those print is kept from who runs the tests.
-            let _ = std::io::stderr().write_all(text.as_bytes());
+            skipped(&error.to_string());
             None
         }
     }
+}
+
+/// Says aloud that something is not tested, which is a failure where all has to be.
+fn skipped(why: &str) {
+    let text = format!("SKIPPED: {why}\n");
+    let all = std::env::var_os("KVROOM_REQUIRE_ALL").is_some_and(|v| v == "1");
+    assert!(!all, "KVROOM_REQUIRE_ALL=1: {text}");
+    // Not by a macro: what those print is kept from who runs the tests.
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// Of a thread, to nobody.

@@ -412,6 +412,13 @@ impl Worker {
         self.endpoints.iter().all(closed)
     }
 
+    /// How much of what was posted is under way.
+    #[cfg(test)]
+    pub(super) fn under_way(&self) -> usize {
+        let flights = self.flights.borrow();
+        flights.iter().filter(|flight| !flight.is_over()).count()
+    }
+
     /// Whether nothing that was posted is under way.
     pub(super) fn is_quiet(&self) -> bool {
         self.flights.borrow().iter().all(|flight| flight.is_over())

@@ -225,18 +225,12 @@ impl Handler<WhereStands> for PeerActor {
     type Result = MessageResult<WhereStands>;
 
     fn handle(&mut self, _: WhereStands, _: &mut Context<Self>) -> Self::Result {
-        let path_failed = self.path_failed.map(|at| at.elapsed());
-        MessageResult(match &self.link {
-            Some(link) => Standing {
-                session: Some(link.id),
-                received: link.session.received(),
-                up: link.transport.is_some(),
-                path_failed,
-            },
-            None => Standing {
-                path_failed,
-                ..Standing::default()
-            },
+        let link = self.link.as_ref();
+        MessageResult(Standing {
+            session: link.map(|link| link.id),
+            received: link.map_or(0, |link| link.session.received()),
+            up: link.is_some_and(|link| link.transport.is_some()),
+            path_failed: self.path_failed.map(|at| at.elapsed()),
         })
     }
 }
